@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
-use consort_channel::{Channel, Flags, Message, Object, Payload, Primitive, Receiver, View};
+use consort_channel::{Channel, Message, Receiver, View};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
+use crate::demo_text;
 use crate::join::{Join, introduction};
 use crate::shutdown::Signals;
 use crate::terminal::Escaped;
@@ -30,21 +31,11 @@ struct Printer {
 
 impl Receiver for Printer {
     fn receive(&self, message: Message) {
-        let text = match &message.payload {
-            Payload::Object(object) => match &**object {
-                Object::Primitive(Primitive::String(text)) => text.clone(),
-                other => format!("{other:?}"),
-            },
-            payload => match message.payload_bytes() {
-                Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                None => format!("{payload:?}"),
-            },
-        };
         let from = match (&message.src, self.channel.get()) {
             (Some(src), Some(channel)) => channel.name_of(src),
             _ => "?".to_owned(),
         };
-        println!("{}: {}", Escaped(from), Escaped(text));
+        println!("{}: {}", Escaped(from), Escaped(demo_text::of(&message)));
     }
 
     fn view_accepted(&self, view: &View) {
@@ -87,9 +78,7 @@ impl Chat {
             if line == "quit" || line == "exit" {
                 break;
             }
-            let object = Object::Primitive(Primitive::String(line.to_owned()));
-            let message = Message::new(None, Payload::Object(Box::new(object))).with_flags(Flags::SERIALIZED);
-            channel.send(message).await?;
+            channel.send(demo_text::message(None, line)).await?;
         }
         drop(own);
         channel.close().await;

@@ -10,6 +10,7 @@ mod chaos;
 mod chat;
 mod completion;
 mod demo;
+mod demo_text;
 mod descriptors;
 mod dns_wait;
 mod doctor;

@@ -7,9 +7,10 @@ use anyhow::Context;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use consort_channel::relay::{SiteListener, Sites};
-use consort_channel::{Address, Channel, Flags, Message, Object, Payload, Primitive, Receiver, View};
+use consort_channel::{Address, Channel, Message, Receiver, View};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
+use crate::demo_text;
 use crate::join::{Join, introduction};
 use crate::shutdown::Signals;
 use crate::terminal::Escaped;
@@ -50,32 +51,13 @@ struct Printer {
     channel: Arc<OnceLock<Channel>>,
 }
 
-fn text_of(message: &Message) -> String {
-    match &message.payload {
-        Payload::Object(object) => match &**object {
-            Object::Primitive(Primitive::String(text)) => text.clone(),
-            other => format!("{other:?}"),
-        },
-        payload => match message.payload_bytes() {
-            Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            None => format!("{payload:?}"),
-        },
-    }
-}
-
-/// A text as the demo of JGroups sends it.
-fn text(dest: Option<Address>, text: &str) -> Message {
-    let object = Object::Primitive(Primitive::String(text.to_owned()));
-    Message::new(dest, Payload::Object(Box::new(object))).with_flags(Flags::SERIALIZED)
-}
-
 impl Receiver for Printer {
     fn receive(&self, message: Message) {
         let (Some(src), Some(channel)) = (&message.src, self.channel.get()) else { return };
-        println!("<< {} from {}", Escaped(text_of(&message)), Escaped(channel.name_of(src)));
+        println!("<< {} from {}", Escaped(demo_text::of(&message)), Escaped(channel.name_of(src)));
         if message.is_multicast() {
             // A receiver must not wait. Without room the sender misses one response.
-            let _ = channel.try_send(text(Some(src.clone()), "response"));
+            let _ = channel.try_send(demo_text::message(Some(src.clone()), "response"));
         }
     }
 
@@ -158,8 +140,10 @@ async fn command(channel: &Channel, sites: &Sites, line: &str) -> anyhow::Result
             println!("{} and {}", Escaped(sites.own()), Escaped(status.reachable.join(", ")));
         }
         line => match line.strip_prefix("to ").and_then(|rest| rest.trim().split_once(' ')) {
-            Some((site, words)) => channel.send(text(Some(Address::site_master(site)), words)).await?,
-            None => channel.send(text(None, line)).await?,
+            Some((site, words)) => {
+                channel.send(demo_text::message(Some(Address::site_master(site)), words)).await?;
+            }
+            None => channel.send(demo_text::message(None, line)).await?,
         },
     }
     Ok(())

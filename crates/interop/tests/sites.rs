@@ -236,7 +236,7 @@ fn relay_demos_talk() {
         theirs.type_line("hello from there");
         ours.wait_for(&["<< hello from there from Java:nyc"]);
         theirs.wait_for(&["<< response from Consort:lon"]);
-        ours.type_line("to sfo nobody");
+        ours.type_line("to sfo hello");
         ours.wait_for(&["** unreachable: sfo"]);
     });
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use consort_group::{Address, BridgeInput, Event, Rng, View};
 use consort_net::{Command, Submitter};
-use tokio::sync::mpsc;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::outbound::Outbound;
@@ -19,13 +19,6 @@ use crate::seed::random_seed;
 /// The time between two attempts to open a bridge.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The supervisor's requests; a view makes one at most.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Request {
-    Open,
-    Close,
-}
-
 pub(super) struct Supervisor {
     pub(super) site: Arc<str>,
     /// The bridges' name.
@@ -36,28 +29,28 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Serves requests until the member ends; then no bridge is open. It is boxed, because bridges are channels, too.
+    /// Opens bridges when the member becomes site master and closes them when it ceases to be one, until it ends; then no bridge is
+    /// open. Of several changes meanwhile the last one counts. It is boxed, because bridges are channels, too.
     pub(super) fn run(
         self,
-        mut requests: mpsc::UnboundedReceiver<Request>,
+        mut is_master: watch::Receiver<bool>,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             let mut opening = JoinSet::new();
             loop {
-                let request = requests.recv().await;
+                let has_ended = is_master.changed().await.is_err();
                 // Bridges that are being opened are given up.
                 opening.shutdown().await;
                 let closing = (0..self.bridges.len()).filter_map(|bridge| self.outbound.close(bridge));
                 let closing: JoinSet<()> = closing.map(|channel| channel.close()).collect();
                 closing.join_all().await;
-                match request {
-                    Some(Request::Open) => {
-                        for (number, setup) in self.bridges.iter().enumerate() {
-                            opening.spawn(self.open(number, setup.clone()));
-                        }
+                if has_ended {
+                    return;
+                }
+                if *is_master.borrow_and_update() {
+                    for (number, setup) in self.bridges.iter().enumerate() {
+                        opening.spawn(self.open(number, setup.clone()));
                     }
-                    Some(Request::Close) => {}
-                    None => return,
                 }
             }
         })

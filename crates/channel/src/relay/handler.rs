@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::bridge::{Request, Supervisor};
+use super::bridge::Supervisor;
 use super::limits::LISTENER_EVENTS_MAX;
 use super::listener::{SiteListener, SiteStatus};
 use super::outbound::Outbound;
@@ -27,8 +27,8 @@ pub(crate) struct RelayHandler {
     runtime: Handle,
     channel: OnceLock<WeakChannel>,
     status: watch::Sender<SiteStatus>,
-    /// `None`: the channel is closed.
-    requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
+    /// Whether the bridges have to be open. `None`: the channel is closed.
+    is_master: Mutex<Option<watch::Sender<bool>>>,
     supervisor: Mutex<Option<JoinHandle<()>>>,
     listener: mpsc::Sender<RelayEvent>,
     warnings: Mutex<Warnings>,
@@ -47,7 +47,7 @@ impl RelayHandler {
             runtime,
             channel: OnceLock::new(),
             status: watch::Sender::default(),
-            requests: Mutex::default(),
+            is_master: Mutex::default(),
             supervisor: Mutex::default(),
             listener: events,
             warnings: Mutex::new(Warnings::new()),
@@ -71,12 +71,11 @@ impl RelayHandler {
         message.dest.as_ref().is_none_or(consort_group::Address::is_of_site)
     }
 
-    fn request(&self, request: Request) {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(requests) = &*requests {
-            // Without its task the channel is closed.
-            let _ = requests.send(request);
+    fn set_master(&self, is_site_master: bool) {
+        if let Some(is_master) = &*self.is_master.lock().unwrap_or_else(PoisonError::into_inner) {
+            is_master.send_replace(is_site_master);
         }
+        self.status.send_modify(|status| status.is_site_master = is_site_master);
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeSet<Arc<str>>)) {
@@ -88,8 +87,7 @@ impl RelayHandler {
     }
 
     fn stop(&self) {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(requests);
+        drop(self.is_master.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
@@ -107,11 +105,8 @@ async fn notify(listener: Arc<dyn SiteListener>, mut events: mpsc::Receiver<Rela
 impl SiteTraffic for RelayHandler {
     fn handle(&self, event: RelayEvent) {
         match &event {
-            RelayEvent::OpenBridges | RelayEvent::CloseBridges => {
-                let is_site_master = event == RelayEvent::OpenBridges;
-                self.request(if is_site_master { Request::Open } else { Request::Close });
-                self.status.send_modify(|status| status.is_site_master = is_site_master);
-            }
+            RelayEvent::OpenBridges => self.set_master(true),
+            RelayEvent::CloseBridges => self.set_master(false),
             RelayEvent::Send(_) => {}
             RelayEvent::SitesUp(sites) => self.change(|known| known.extend(sites.iter().cloned())),
             RelayEvent::SitesDown(sites) => self.change(|known| known.retain(|site| !sites.contains(site))),
@@ -157,7 +152,7 @@ impl SiteTraffic for RelayHandler {
 
 impl UpHandler for RelayHandler {
     fn opened(&self, channel: WeakChannel) {
-        let (requests, received) = mpsc::unbounded_channel();
+        let (is_master, changes) = watch::channel(false);
         let supervisor = Supervisor {
             site: self.site.clone(),
             name: format!("_{}", channel.name()),
@@ -165,8 +160,8 @@ impl UpHandler for RelayHandler {
             member: channel.submitter(),
             outbound: self.outbound.clone(),
         };
-        *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = Some(requests);
-        let task = self.runtime.spawn(supervisor.run(received));
+        *self.is_master.lock().unwrap_or_else(PoisonError::into_inner) = Some(is_master);
+        let task = self.runtime.spawn(supervisor.run(changes));
         *self.supervisor.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
         let _ = self.channel.set(channel);
     }

@@ -24,6 +24,7 @@ use crate::catalog::admin_error::{AdminError, check_cache_name};
 use crate::catalog::aliases::Aliases;
 use crate::catalog::cache_removal::{self, RemovalGuard};
 use crate::catalog::client_topology::{self, Endpoint, Endpoints};
+use crate::catalog::cluster_stats::ClusterStats;
 use crate::catalog::counters::{self, Counters};
 use crate::catalog::data_directory::{self, Data};
 use crate::catalog::definition::{self, Definition, DefinitionError};
@@ -83,7 +84,7 @@ pub(crate) struct Caches {
     pub(crate) schemas: Arc<ServedCache>,
     pub(crate) servers: RawCache,
     pub(crate) counters: Counters,
-    pub(crate) statistics: RawCache,
+    pub(crate) statistics: ClusterStats,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) memory: Memory,
     pub(crate) stream_budget: StreamBudget,
@@ -161,7 +162,7 @@ impl Caches {
             being_removed: Mutex::default(),
             removing: tokio::sync::Mutex::default(),
             counters,
-            statistics,
+            statistics: ClusterStats::new(statistics),
             telemetry,
             definitions,
             aliases: Aliases::default(),

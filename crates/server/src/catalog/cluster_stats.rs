@@ -1,8 +1,12 @@
-//! Counts of all servers (facts section 2.4). Each server publishes its own in a replicated cache while they change; a server that
-//! is asked adds the last counts of the others, which are at most [`STATS_INTERVAL`] old and the time of a write.
+//! Counts of all servers (facts section 2.4). Each server publishes its own in a replicated cache while they change, and adds up those
+//! of the others, both once in a [`STATS_INTERVAL`]. A request reads the sums: it must not cost the time to read what all servers
+//! have published of all caches.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use consort_cache::{CacheError, CacheMode};
+use consort_cache::{CacheError, CacheMode, RawCache};
 use serde_json::{Map, Value};
 
 use crate::catalog::caches::Caches;
@@ -10,21 +14,75 @@ use crate::catalog::served_cache::ServedCache;
 use crate::limits::STATS_INTERVAL;
 use crate::metrics::cache_stats::Counts;
 
+/// Counts that servers publish, and their sums.
+pub(crate) struct ClusterStats {
+    published: RawCache,
+    /// Of the other servers, for the caches of this one.
+    sums: Mutex<BTreeMap<String, Counts>>,
+}
+
+impl ClusterStats {
+    pub(crate) fn new(published: RawCache) -> Self {
+        Self { published, sums: Mutex::default() }
+    }
+
+    /// Returns the counts of this server and the last ones of the others.
+    pub(crate) fn of(&self, served: &ServedCache) -> Counts {
+        let mut sum = served.stats.counts(&served.cache);
+        let others = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(others) = others.get(served.cache.name()) {
+            sum.add(others);
+        }
+        sum
+    }
+
+    async fn add_up(&self, caches: &Caches) -> Result<(), CacheError> {
+        let own = caches.manager().address().to_string();
+        let view = caches.manager().view();
+        let members = view.iter().flat_map(|view| view.members()).map(ToString::to_string);
+        let mut sums: BTreeMap<String, Counts> =
+            caches.all().into_iter().map(|(name, _)| (name, Counts::default())).collect();
+        for member in members.filter(|member| *member != own) {
+            let Some(published) = self.published.get(member.as_bytes()).await? else { continue };
+            for (name, counts) in decode(&published) {
+                if let Some(sum) = sums.get_mut(&name) {
+                    sum.add(&counts);
+                }
+            }
+        }
+        *self.sums.lock().unwrap_or_else(PoisonError::into_inner) = sums;
+        Ok(())
+    }
+
+    async fn remove_departed(&self, caches: &Caches) -> Result<(), CacheError> {
+        let Some(members) = caches.members_if_first() else { return Ok(()) };
+        let mut keys = self.published.keys();
+        while let Some(key) = keys.next().await.transpose()? {
+            if !members.iter().any(|member| member.as_bytes() == &key[..]) {
+                self.published.remove(&key).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
 fn encode(counts: impl Iterator<Item = (String, Counts)>) -> Bytes {
     let all: Map<String, Value> = counts.map(|(name, counts)| (name, counts.0.to_vec().into())).collect();
     Value::Object(all).to_string().into()
 }
 
-/// `None` if the server counts nothing of the cache, or is of another version.
-fn decode(published: &[u8], cache: &str) -> Option<Counts> {
-    let all: Map<String, Value> = serde_json::from_slice(published).ok()?;
-    let counts: Option<Vec<i64>> = all.get(cache)?.as_array()?.iter().map(Value::as_i64).collect();
-    Some(Counts(counts?.try_into().ok()?))
+/// What a server of another version has published is left out.
+fn decode(published: &[u8]) -> impl Iterator<Item = (String, Counts)> {
+    let all: Map<String, Value> = serde_json::from_slice(published).unwrap_or_default();
+    all.into_iter().filter_map(|(name, counts)| {
+        let counts: Option<Vec<i64>> = counts.as_array()?.iter().map(Value::as_i64).collect();
+        Some((name, Counts(counts?.try_into().ok()?)))
+    })
 }
 
-/// Publishes the counts of this server while they change, and removes those of servers that have left.
+/// Publishes the counts of this server while they change, adds up those of others, and removes those of servers that have left.
 pub(crate) async fn publish(caches: &Caches) {
-    let own = caches.manager().address().to_string();
+    let (stats, own) = (&caches.statistics, caches.manager().address().to_string());
     let mut last = Bytes::new();
     loop {
         tokio::time::sleep(STATS_INTERVAL).await;
@@ -32,41 +90,18 @@ pub(crate) async fn publish(caches: &Caches) {
         let counts =
             encode(all.iter().map(|(name, served)| (name.clone(), served.stats.counts(&served.cache))));
         if counts != last {
-            match caches.statistics.put(own.as_bytes(), &counts).await {
+            match stats.published.put(own.as_bytes(), &counts).await {
                 Ok(_) => last = counts,
                 Err(error) => tracing::debug!(%error, "cannot publish the statistics of this server"),
             }
         }
-        if let Err(error) = remove_departed(caches).await {
+        if let Err(error) = stats.add_up(caches).await {
+            tracing::debug!(%error, "cannot read the statistics of other servers");
+        }
+        if let Err(error) = stats.remove_departed(caches).await {
             tracing::debug!(%error, "cannot remove statistics of servers that have left");
         }
     }
-}
-
-async fn remove_departed(caches: &Caches) -> Result<(), CacheError> {
-    let Some(members) = caches.members_if_first() else { return Ok(()) };
-    let mut keys = caches.statistics.keys();
-    while let Some(key) = keys.next().await.transpose()? {
-        if !members.iter().any(|member| member.as_bytes() == &key[..]) {
-            caches.statistics.remove(&key).await?;
-        }
-    }
-    Ok(())
-}
-
-/// The sums over all servers.
-pub(crate) async fn global_counts(caches: &Caches, served: &ServedCache) -> Result<Counts, CacheError> {
-    let mut sum = served.stats.counts(&served.cache);
-    let own = caches.manager().address().to_string();
-    let view = caches.manager().view();
-    let members = view.iter().flat_map(|view| view.members()).map(ToString::to_string);
-    for member in members.filter(|member| *member != own) {
-        let published = caches.statistics.get(member.as_bytes()).await?;
-        if let Some(others) = published.and_then(|published| decode(&published, served.cache.name())) {
-            sum.add(&others);
-        }
-    }
-    Ok(sum)
 }
 
 /// The number of copies of each entry, as long as no server joins or leaves.
@@ -88,10 +123,9 @@ mod tests {
     fn published_counts_are_read_by_cache() {
         let counts = Counts([1, 2, 3, 4, 5, 6]);
         let published = encode([("c".to_owned(), counts)].into_iter());
-        assert_eq!(decode(&published, "c"), Some(counts));
-        assert_eq!(decode(&published, "d"), None);
+        assert_eq!(decode(&published).collect::<Vec<_>>(), [("c".to_owned(), counts)]);
         for other in [&b"{\"c\":[1]}"[..], b"{\"c\":[1,2,3,4,5,\"x\"]}", b"{\"c\":7}", b"[]", b"\xff"] {
-            assert_eq!(decode(other, "c"), None);
+            assert_eq!(decode(other).count(), 0);
         }
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::types::Types;
 use super::{entity, java_text};
-use crate::limits::{ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
+use crate::limits::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
 
 const DATE: u32 = 23;
 const INSTANT_SECONDS: u32 = 24;
@@ -86,7 +86,16 @@ pub(crate) fn is_one(wrapped: &[u8]) -> bool {
     matches!(first, Some((DATE | INSTANT_SECONDS | EMPTY | NAME, _)))
 }
 
+/// Elements take more memory than their bytes until the text is written.
+fn check_length(wrapped: &[u8]) -> Result<(), String> {
+    if wrapped.len() > ENTITY_BYTES_MAX {
+        return Err(format!("a value of more than {ENTITY_BYTES_MAX} bytes cannot be converted"));
+    }
+    Ok(())
+}
+
 pub(crate) fn to_json(wrapped: &[u8], types: &Types) -> Result<String, String> {
+    check_length(wrapped)?;
     let mut out = String::new();
     write_json(item(&mut { wrapped }).ok_or(MALFORMED)?, types, ENTITY_NESTING_MAX, &mut out)?;
     Ok(out)
@@ -152,6 +161,7 @@ fn all(mut elements: &[u8]) -> Result<Vec<Item<'_>>, String> {
 
 /// Java's text of the value. Arrays, which have none, are like lists.
 pub(crate) fn to_text(wrapped: &[u8], types: &Types) -> Result<String, String> {
+    check_length(wrapped)?;
     let mut out = String::new();
     write_text(item_of(wrapped)?, types, ENTITY_NESTING_MAX, &mut out)?;
     Ok(out)
@@ -388,8 +398,11 @@ mod tests {
             put_bytes(&mut outer, &deep);
             deep = outer.freeze();
         }
+        let long = list("ArrayList", 0, &vec![0xd0; ENTITY_BYTES_MAX]);
         for to in [Format::JSON, Format::TEXT] {
             assert!(Format::Protostream.convert(deep.clone(), &to, &types()).is_err());
+            let error = Format::Protostream.convert(long.clone(), &to, &types()).unwrap_err().to_string();
+            assert!(error.contains("more than 4194304 bytes"), "{error}");
         }
     }
 }

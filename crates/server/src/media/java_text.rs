@@ -1,10 +1,12 @@
 //! Texts of protostream's own types, as Java's `toString` makes them. Times without a zone are in UTC.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use consort_protostream::wire::{ENUM, MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};
 
 use super::types::Types;
+use crate::limits::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX};
 
 const PACKAGE: &str = "org.infinispan.protostream.commons.";
 
@@ -101,19 +103,32 @@ fn decimal(bytes: &[u8]) -> Option<(bool, String)> {
             magnitude.insert(0, 1);
         }
     }
-    let mut digits = Vec::new();
-    while magnitude.iter().any(|byte| *byte != 0) {
-        let mut rest = 0_u32;
-        for byte in &mut magnitude {
-            let value = rest << 8 | u32::from(*byte);
-            (*byte, rest) = ((value / 10) as u8, value % 10);
+    Some((is_negative, decimal_digits(&magnitude)))
+}
+
+/// Digits of a big-endian number. Nine at a time, because a value may have thousands of long numbers.
+fn decimal_digits(magnitude: &[u8]) -> String {
+    const BASE: u64 = 1_000_000_000;
+    let limb = |bytes: &[u8]| bytes.iter().fold(0, |limb, byte| limb << 8 | u64::from(*byte));
+    // The lowest limb is the last one.
+    let (first, others) = magnitude.split_at(magnitude.len() % 4);
+    let mut limbs: Vec<u64> = std::iter::once(first).chain(others.chunks(4)).map(limb).collect();
+    let mut groups = Vec::new();
+    let mut begin = 0;
+    while begin < limbs.len() {
+        let mut rest = 0;
+        for limb in &mut limbs[begin..] {
+            let value = rest << 32 | *limb;
+            (*limb, rest) = (value / BASE, value % BASE);
         }
-        digits.push(char::from(b'0' + rest as u8));
+        groups.push(rest);
+        begin += limbs[begin..].iter().take_while(|limb| **limb == 0).count();
     }
-    if digits.is_empty() {
-        digits.push('0');
-    }
-    Some((is_negative, digits.into_iter().rev().collect()))
+    let mut digits = groups.pop().unwrap_or_default().to_string();
+    groups.iter().rev().for_each(|group| {
+        let _ = write!(digits, "{group:09}");
+    });
+    digits
 }
 
 fn big_decimal(unscaled: &[u8], scale: i32) -> Option<String> {
@@ -159,10 +174,25 @@ fn period(years: i64, months: i64, days: i64) -> String {
     format!("P{}", if parts.is_empty() { "0D" } else { &parts })
 }
 
-fn bit_set(bits: &[u8]) -> String {
-    let set = (0..bits.len() * 8).filter(|bit| bits[bit / 8] & 1 << (bit % 8) != 0);
-    format!("{{{}}}", set.map(|bit| bit.to_string()).collect::<Vec<_>>().join(", "))
+/// `None`: the text would be too long.
+fn bit_set(bits: &[u8]) -> Option<String> {
+    let mut out = String::from("{");
+    let bytes = bits.iter().enumerate().filter(|(_, byte)| **byte != 0);
+    for bit in bytes
+        .flat_map(|(nth, byte)| (0..8).filter(move |bit| byte & 1 << bit != 0).map(move |bit| nth * 8 + bit))
+    {
+        if out.len() > ENTITY_JSON_MAX {
+            return None;
+        }
+        let separator = if out.len() == 1 { "" } else { ", " };
+        let _ = write!(out, "{separator}{bit}");
+    }
+    out.push('}');
+    Some(out)
 }
+
+/// No type has a field of a higher number.
+const FIELD_MAX: u32 = 16;
 
 /// Fields of a message, the last of each number.
 struct Fields<'a>(BTreeMap<u32, Raw<'a>>);
@@ -172,7 +202,9 @@ impl<'a> Fields<'a> {
         let mut fields = BTreeMap::new();
         while !message.is_empty() {
             let (number, raw) = field(&mut message)?;
-            fields.insert(number, raw);
+            if number <= FIELD_MAX {
+                fields.insert(number, raw);
+            }
         }
         Some(Self(fields))
     }
@@ -228,7 +260,7 @@ fn of_message(name: &str, message: &[u8]) -> Option<String> {
         "Year" => fields.number(1).to_string(),
         "Period" => period(fields.number(1), fields.number(2), fields.number(3)),
         "ZoneId" | "ZoneOffset" => fields.text(1)?,
-        "BitSet" => bit_set(fields.bytes(1)),
+        "BitSet" => bit_set(fields.bytes(1))?,
         // Without a database of time zones the time of a zone is unknown.
         _ => return None,
     })
@@ -236,6 +268,9 @@ fn of_message(name: &str, message: &[u8]) -> Option<String> {
 
 /// The text of a wrapped message or enum of protostream's own types.
 pub(super) fn of_entity(mut wrapped: &[u8], types: &Types) -> Result<String, String> {
+    if wrapped.len() > ENTITY_BYTES_MAX {
+        return Err(format!("a value of more than {ENTITY_BYTES_MAX} bytes cannot be converted to text"));
+    }
     let mut name = None;
     while !wrapped.is_empty() {
         match field(&mut wrapped).ok_or(NO_TEXT)? {
@@ -334,6 +369,16 @@ mod tests {
     }
 
     #[test]
+    fn texts_of_sets_of_bits_are_limited_in_bytes() {
+        assert_eq!(bit_set(&[5, 0, 1]).as_deref(), Some("{0, 2, 16}"));
+        assert_eq!(bit_set(&[]).as_deref(), Some("{}"));
+        assert_eq!(bit_set(&vec![0xff; ENTITY_BYTES_MAX]), None);
+        let long = vec![0; ENTITY_BYTES_MAX + 1];
+        let types = crate::catalog::schemas::types_of(Bytes::new());
+        assert!(of_entity(&long, &types).unwrap_err().contains("4194304 bytes"));
+    }
+
+    #[test]
     fn numbers_and_times_have_javas_texts() {
         for (unscaled, scale, text) in [
             (&[5][..], 0, "5"),
@@ -345,6 +390,9 @@ mod tests {
             (&[0], 2, "0.00"),
             (&[0x80], 0, "-128"),
             (&[], 0, "0"),
+            (&[0x3b, 0x9a, 0xca, 0x00], 0, "1000000000"),
+            (&[1, 0, 0, 0, 0, 0, 0, 0, 0], 0, "18446744073709551616"),
+            (&[0xff, 0, 0, 0, 0, 0, 0, 0, 0], 0, "-18446744073709551616"),
         ] {
             assert_eq!(big_decimal(unscaled, scale).as_deref(), Some(text));
         }

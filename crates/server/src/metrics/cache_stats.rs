@@ -100,7 +100,7 @@ impl Stats {
 }
 
 /// Entries, stores, hits, misses, removals of keys that were there, and of others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Counts(pub(crate) [i64; 6]);
 
 const OWN_NAMES: [&str; 9] = [

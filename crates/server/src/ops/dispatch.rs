@@ -219,7 +219,7 @@ async fn answer_other(
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Server(server::Request::Stats), Some(served)) => {
-            answer_stats(&session.caches, served, header.version).await.unwrap_or_else(Answer::from)
+            answer_stats(&session.caches, served, header.version)
         }
         (RequestBody::Listener(request), Some(served)) => {
             answer_listener(session, served, conversion, request, header).await
@@ -254,18 +254,14 @@ async fn answer_other(
 }
 
 /// Sums over all servers are for clients from 2.4 on, as in Infinispan.
-async fn answer_stats(
-    caches: &Caches,
-    served: &ServedCache,
-    version: ProtocolVersion,
-) -> Result<Answer, Refusal> {
+fn answer_stats(caches: &Caches, served: &ServedCache, version: ProtocolVersion) -> Answer {
     let global = if version < ProtocolVersion::V2_4 {
         None
     } else {
-        Some((cluster_stats::global_counts(caches, served).await?, cluster_stats::copies(served)))
+        Some((caches.statistics.of(served), cluster_stats::copies(served)))
     };
     let stats = served.stats.for_clients(&served.cache, global);
-    Ok(Answer::success(ResponseBody::Server(server::Response::Stats(stats))))
+    Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
 }
 
 async fn answer_listener(

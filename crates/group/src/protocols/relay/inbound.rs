@@ -1,7 +1,7 @@
 //! Messages with RELAY2's header: from members of the site, and from bridges.
 
 use super::outbound::Origin;
-use super::{INBOUND_BYTES_MAX, Relay2};
+use super::{INBOUND_BYTES_MAX, INBOUND_TOTAL_MAX, Relay2};
 use crate::{
     Address, BridgeSend, Cx, DropReason, HeaderBody, Message, ProtocolId, RelayEvent, RelayHeader, Transient,
     relay_kind,
@@ -14,7 +14,7 @@ impl Relay2 {
             relay_kind::DATA => self.handle_data(cx, header, message),
             relay_kind::SITES_UP | relay_kind::SITES_DOWN => {
                 cx.absorb(&message);
-                self.heard(cx, &header);
+                self.receive_announcement(cx, &header);
             }
             relay_kind::SITE_UNREACHABLE => {
                 cx.absorb(&message);
@@ -113,7 +113,7 @@ impl Relay2 {
         cx.keep_headers_of_above(&mut message);
         message.transient = Transient::NONE;
         let Some(dest) = header.final_dest else {
-            if Self::has_room(cx, None, &message) {
+            if self.has_room(cx, None, &message) {
                 let header = RelayHeader::new(relay_kind::DATA, None, Some(sender));
                 message.headers.put(ProtocolId::RELAY2, HeaderBody::Relay(Box::new(header)));
                 cx.send(Message { dest: None, src: None, ..message });
@@ -129,14 +129,21 @@ impl Relay2 {
         let Some(member) = member.filter(|member| self.is_member(member)) else {
             return cx.discard(&message, DropReason::NotMember);
         };
-        if Self::has_room(cx, Some(&member), &message) {
+        if self.has_room(cx, Some(&member), &message) {
             self.counts.to_member += 1;
             self.forward(cx, member, dest, sender, message);
         }
     }
 
-    fn has_room(cx: &mut Cx<'_>, dest: Option<&Address>, message: &Message) -> bool {
-        let has_room = cx.queued_below(dest) < INBOUND_BYTES_MAX;
+    fn has_room(&self, cx: &mut Cx<'_>, dest: Option<&Address>, message: &Message) -> bool {
+        let members = self.view.as_ref().map_or(&[][..], crate::View::members);
+        let destinations = members.iter().map(Some).chain([None]);
+        let queued = cx.queued_below(dest);
+        // The sum is taken for long queues only, because it needs a look at each member.
+        let part = INBOUND_TOTAL_MAX / (members.len() as u64 + 1);
+        let has_room = queued < INBOUND_BYTES_MAX
+            && (queued < part
+                || destinations.map(|one| cx.queued_below(one)).sum::<u64>() < INBOUND_TOTAL_MAX);
         if !has_room {
             cx.discard(message, DropReason::QueueFull);
         }

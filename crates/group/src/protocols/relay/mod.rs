@@ -33,6 +33,9 @@ use crate::{
 /// two sites that wait for each other would stop: beyond the limit its messages are dropped and counted.
 pub const INBOUND_BYTES_MAX: u64 = 64 << 20;
 
+/// The most of such bytes for all destinations together, apart from destinations with less than their equal part of it.
+pub const INBOUND_TOTAL_MAX: u64 = 256 << 20;
+
 /// The most sites that a member knows.
 pub const SITES_MAX: usize = 1_000;
 
@@ -131,7 +134,7 @@ impl Relay2 {
         self.announce(cx);
         let is_new = |member: &&Address| previous.as_ref().is_none_or(|view| !view.contains(member));
         let joiners: Vec<Address> = view.members().iter().filter(is_new).cloned().collect();
-        self.greet(cx, &joiners);
+        self.announce_to_joiners(cx, &joiners);
     }
 }
 

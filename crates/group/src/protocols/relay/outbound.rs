@@ -151,7 +151,7 @@ impl Relay2 {
         Message { dest: Some(master), src: None, credit: 0, ticket: 0, transient: Transient::NONE, ..message }
     }
 
-    /// Tells the sender that the site is unreachable. Other sites are not told, as in JGroups.
+    /// Sends a SITE_UNREACHABLE to a sender of this site. A sender of another site gets none, as in JGroups.
     pub(super) fn refuse(&mut self, cx: &mut Cx<'_>, message: &Message, site: &str, origin: &Origin) {
         self.counts.unreachable += 1;
         cx.count_drop(DropReason::UnknownAddress, |_| {

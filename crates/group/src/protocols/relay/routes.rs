@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::sticky::choose;
+use super::{SITE_NAME_BYTES_MAX, SITES_MAX};
 use crate::{Address, Rng, Uuid};
 
 /// A bridge's number, and a site master in it.
 pub(super) type Route = (usize, Address);
 
-/// Bounded by the bridges' views and the local view.
+/// Bounded by the bridges' views, [`SITES_MAX`] and the local view.
 pub(super) struct Routes {
     own: Arc<str>,
     sites: BTreeMap<Arc<str>, Vec<Route>>,
@@ -29,11 +30,14 @@ impl Routes {
             !routes.is_empty()
         });
         for member in members {
-            let Some(site) = member.site().filter(|site| **site != *self.own) else { continue };
+            let is_other = |site: &&str| **site != *self.own && site.len() <= SITE_NAME_BYTES_MAX;
+            let Some(site) = member.site().filter(is_other) else { continue };
             let route = (bridge, member.clone());
+            let is_full = self.sites.len() >= SITES_MAX;
             match self.sites.get_mut(site) {
                 Some(routes) if routes.contains(&route) => {}
                 Some(routes) => routes.push(route),
+                None if is_full => {}
                 None => {
                     self.sites.insert(site.into(), vec![route]);
                 }
@@ -93,6 +97,17 @@ mod tests {
 
     fn master(n: u64, site: &str) -> Address {
         member(n).in_site(site, None)
+    }
+
+    #[test]
+    fn sites_of_bridges_are_limited_in_number_and_names_in_length() {
+        let mut routes = Routes::new("lon".into());
+        let long = "x".repeat(SITE_NAME_BYTES_MAX + 1);
+        let many = (0..=SITES_MAX as u64).map(|n| master(n + 1, &n.to_string()));
+        routes.set_members(0, &many.chain([master(9, &long)]).collect::<Vec<_>>());
+        assert_eq!(routes.names().len(), SITES_MAX);
+        routes.set_members(0, &[master(9, &long)]);
+        assert!(routes.is_empty());
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl KnownSites {
 }
 
 impl Relay2 {
-    /// The members hear of changes, and the listener of this one at once.
+    /// Applies an announced change, and raises an event for what is new. Returns whether something is.
     fn change(&mut self, cx: &mut Cx<'_>, is_up: bool, sites: &[Arc<str>]) -> bool {
         let changed = if is_up { self.known.add(sites) } else { self.known.remove(sites) };
         if changed.is_empty() {
@@ -54,23 +54,23 @@ impl Relay2 {
         let (down, up) = (difference(&self.known.0, &routed), difference(&routed, &self.known.0));
         for (is_up, sites) in [(false, down), (true, up)] {
             if self.change(cx, is_up, &sites) {
-                Self::tell(cx, None, is_up, &sites);
+                Self::send_announcement(cx, None, is_up, &sites);
             }
         }
     }
 
-    /// Members that join have not heard of earlier changes.
-    pub(super) fn greet(&self, cx: &mut Cx<'_>, joiners: &[Address]) {
+    /// Members that join have not received earlier announcements.
+    pub(super) fn announce_to_joiners(&self, cx: &mut Cx<'_>, joiners: &[Address]) {
         if !self.is_first_master(cx) || self.known.0.is_empty() {
             return;
         }
         let sites: Vec<Arc<str>> = self.known.0.iter().cloned().collect();
         for joiner in joiners.iter().filter(|joiner| *joiner != cx.local()).cloned().collect::<Vec<_>>() {
-            Self::tell(cx, Some(joiner), true, &sites);
+            Self::send_announcement(cx, Some(joiner), true, &sites);
         }
     }
 
-    fn tell(cx: &mut Cx<'_>, dest: Option<Address>, is_up: bool, sites: &[Arc<str>]) {
+    fn send_announcement(cx: &mut Cx<'_>, dest: Option<Address>, is_up: bool, sites: &[Arc<str>]) {
         let kind = if is_up { relay_kind::SITES_UP } else { relay_kind::SITES_DOWN };
         let mut header = RelayHeader::new(kind, None, None);
         header.sites = sites.iter().map(|site| Some(site.to_string())).collect();
@@ -80,7 +80,7 @@ impl Relay2 {
     }
 
     /// A site master has announced a change.
-    pub(super) fn heard(&mut self, cx: &mut Cx<'_>, header: &RelayHeader) {
+    pub(super) fn receive_announcement(&mut self, cx: &mut Cx<'_>, header: &RelayHeader) {
         let sites: Vec<Arc<str>> = header.sites.iter().flatten().map(|site| site.as_str().into()).collect();
         // JGroups announces the own site as well.
         let others: Vec<Arc<str>> = sites.into_iter().filter(|site| *site != self.site).collect();

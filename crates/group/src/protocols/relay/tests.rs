@@ -177,8 +177,48 @@ fn messages_of_a_bridge_are_multicast_or_go_to_their_member() {
     assert_eq!(relay_events(&mut harness), []);
 }
 
+/// Reports bytes that wait for destinations.
+struct Queues(Vec<(Option<Address>, u64)>);
+
+impl Protocol for Queues {
+    fn name(&self) -> &'static str {
+        "QUEUES"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId::UFC
+    }
+
+    fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
+        self.0.iter().filter(|(of, _)| of.as_ref() == dest).map(|(_, bytes)| bytes).sum()
+    }
+}
+
 #[test]
-fn sender_hears_that_a_site_is_unreachable() {
+fn messages_of_bridges_that_wait_are_bounded_for_each_destination_and_together() {
+    let passes = |queued: &[(u64, u64)], multicasts: u64, dest: u64| {
+        let mut queues: Vec<_> = queued.iter().map(|&(n, bytes)| (Some(member(n)), bytes)).collect();
+        queues.push((None, multicasts));
+        let mut harness = Harness::with_layers(1, vec![Box::new(Queues(queues)), Box::new(layer(1))]);
+        harness.raise(Event::View(view(1, &[1, 2, 3, 4, 5, 6, 7])));
+        let message = Message::bytes(Some(remote(7, "lon")), "x").sent_by(8);
+        let message = relayed(message, 1, Some(remote(dest, "lon")), remote(80, "nyc"));
+        from_bridge(&mut harness, BridgeInput::Message { bridge: 0, message });
+        let passed = !harness.take_down().is_empty();
+        assert_eq!(u64::from(!passed), harness.stack.shared().drops.total(DropReason::QueueFull));
+        passed
+    };
+    const LAST: u64 = INBOUND_BYTES_MAX - 1;
+    assert!(passes(&[(2, LAST)], 0, 2));
+    assert!(!passes(&[(2, INBOUND_BYTES_MAX)], 0, 2));
+    let long = [(2, LAST), (3, LAST), (4, LAST), (5, LAST)];
+    assert!(passes(&long, 0, 5));
+    assert!(!passes(&long, 4, 5), "INBOUND_TOTAL_MAX, multicasts included");
+    assert!(passes(&long, 4, 6), "less than an equal part");
+}
+
+#[test]
+fn sender_gets_an_event_if_a_site_is_unreachable() {
     let mut master = in_view(&[1, 2]);
     relay_events(&mut master);
     master.send(Message::bytes(Some(remote(80, "nyc")), "x"));

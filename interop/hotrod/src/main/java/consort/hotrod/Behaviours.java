@@ -45,8 +45,8 @@ import org.infinispan.counter.api.CounterConfiguration;
 import org.infinispan.counter.api.CounterType;
 
 /**
- * Tells what a server does where servers could differ: HOST:PORT. Texts of errors are told by their exception's class and number.
- * With one argument more, of the server's default cache.
+ * Prints the responses of a server, of which the first argument is HOST:PORT, to requests to which servers could respond differently.
+ * Of an error it prints the exception's class and number. With a second argument it asks the server's default cache.
  */
 public final class Behaviours {
     private static final Pattern CLASS = Pattern.compile("([a-z]+\\.[\\w.$]+)(?::|$)");
