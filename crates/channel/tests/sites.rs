@@ -37,10 +37,14 @@ impl Files {
     }
 
     fn builder(&self, name: &str, site: &str, masters: usize) -> ChannelBuilder {
+        self.builder_with(name, site, &format!("max_site_masters=\"{masters}\""))
+    }
+
+    fn builder_with(&self, name: &str, site: &str, attributes: &str) -> ChannelBuilder {
         let source = self.0.join("stack.xml").display().to_string();
         let text = format!(
             "<config>{LOOPBACK}<RSVP timeout=\"5000\"/>\
-             <relay.RELAY2 site=\"{site}\" config=\"relay.xml\" max_site_masters=\"{masters}\"/></config>"
+             <relay.RELAY2 site=\"{site}\" config=\"relay.xml\" {attributes}/></config>"
         );
         let stack = parse_stack(&source, &text, &Variables::new()).unwrap_or_else(|e| panic!("{e}"));
         Channel::from_config(stack.config).name(name)
@@ -125,6 +129,28 @@ async fn close(site: Site) {
 
 fn text(dest: Option<Address>, text: &str) -> Message {
     Message::bytes(dest, text.as_bytes().to_vec())
+}
+
+#[tokio::test]
+async fn member_that_cannot_become_site_master_leaves_it_to_the_next_one() {
+    let files = Files::new("tags");
+    let mut channels = Vec::new();
+    for (name, can) in [("A", false), ("B", true)] {
+        let tags = format!("enable_address_tagging=\"true\" can_become_site_master=\"{can}\"");
+        channels.push(join("tags-lon", files.builder_with(name, "lon", &tags)).await);
+    }
+    members(&channels[0], 2).await;
+    members(&channels[1], 2).await;
+    let is_master = |channel: &Channel| channel.sites().unwrap().status().is_site_master;
+    let settled = async {
+        while is_master(&channels[0]) || !is_master(&channels[1]) {
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(timeout(PATIENCE, settled).await.is_ok());
+    for channel in channels {
+        channel.close().await;
+    }
 }
 
 #[tokio::test]

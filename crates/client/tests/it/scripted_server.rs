@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use consort_client::{Client, ClientError, ConnectError, ConnectionError, RawCache, ServerAddress};
+use consort_client::{
+    Client, ClientBuilder, ClientError, ConnectError, ConnectionError, RawCache, ServerAddress,
+};
 use consort_hotrod::ops::event::Event;
 use consort_hotrod::ops::{map, server};
 use consort_hotrod::{
@@ -49,8 +51,12 @@ impl ScriptedServer {
 
     /// Connects a client.
     pub(crate) async fn client(&self) -> (Client, ScriptedConnection) {
-        let uri = format!("hotrod://{}", self.at());
-        let (client, conversation) = tokio::join!(Client::connect(&uri), self.accept());
+        self.client_of(Client::builder()).await
+    }
+
+    /// Connects a client with these settings.
+    pub(crate) async fn client_of(&self, builder: ClientBuilder) -> (Client, ScriptedConnection) {
+        let (client, conversation) = tokio::join!(builder.server(self.address()).connect(), self.accept());
         (client.unwrap(), conversation)
     }
 }
@@ -186,6 +192,24 @@ async fn an_operation_ends_at_its_deadline_and_the_connection_continues() {
     let request = server.next().await.unwrap();
     server.reply(&request, value("in time")).await;
     assert_eq!(read.await.unwrap().unwrap().as_deref(), Some(&b"in time"[..]));
+}
+
+#[tokio::test]
+async fn timeout_of_a_client_is_that_of_its_handles_without_one_of_their_own() {
+    let played = ScriptedServer::listen().await;
+    let (client, mut server) = played.client_of(Client::builder().timeout(Duration::from_millis(50))).await;
+    let short = begin(&client.raw("c"), get);
+    let long = begin(&client.raw("c").with_timeout(PATIENCE), get);
+    let mut requests = Vec::new();
+    for _ in 0..2 {
+        requests.push(server.next().await.unwrap());
+    }
+    let error = short.await.unwrap().unwrap_err();
+    assert!(matches!(error, ClientError::TimedOut { .. }), "{error}");
+    for request in &requests {
+        server.reply(request, value("late")).await;
+    }
+    assert_eq!(long.await.unwrap().unwrap().as_deref(), Some(&b"late"[..]));
 }
 
 #[tokio::test]

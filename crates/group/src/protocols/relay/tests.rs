@@ -140,6 +140,19 @@ fn multicasts_go_once_to_each_site_over_the_first_site_master() {
 }
 
 #[test]
+fn without_relay_multicasts_no_multicast_leaves_the_site() {
+    let mut relay = layer(1);
+    relay.config.relay_multicasts = false;
+    let mut harness = Harness::new(relay);
+    harness.raise(Event::View(view(1, &[1, 2])));
+    bridge_view(&mut harness, &[remote(8, "nyc")]);
+    relay_events(&mut harness);
+    assert_eq!(harness.up(Message::bytes(None, "x").sent_by(2)).take_up().len(), 1);
+    harness.send(Message::bytes(Some(remote(80, "nyc")), "unicast"));
+    assert_eq!(sent(&mut harness).len(), 1);
+}
+
+#[test]
 fn multicast_of_another_site_is_delivered_under_its_sender_and_its_credit_is_the_masters() {
     let mut harness = in_view(&[2, 1]);
     let mut message = relayed(Message::bytes(None, "x"), 1, None, remote(8, "nyc"));
