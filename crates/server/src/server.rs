@@ -18,7 +18,7 @@ use crate::catalog::data_directory::{Data, DataError};
 use crate::catalog::default_cache;
 use crate::catalog::definition::CacheDefinitions;
 use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
-use crate::catalog::{cluster_log, cluster_stats};
+use crate::catalog::{cluster_log, stats_publisher};
 use crate::connection::acceptor::Acceptor;
 use crate::connection::handshake_pool::HandshakePool;
 use crate::limits::{ACCEPT_BACKLOG, CONNECTIONS_PER_ADDRESS_MAX};
@@ -424,7 +424,7 @@ impl Server {
             async move {
                 tokio::join!(
                     caches.follow(),
-                    cluster_stats::publish(&caches),
+                    stats_publisher::publish(&caches),
                     cluster_log::log_changes(&caches),
                     transactions::reap(&caches)
                 )

@@ -1,6 +1,5 @@
 //! Counts of all servers (facts section 2.4). Each server publishes its own in a replicated cache while they change, and adds up those
-//! of the others, both once in a [`STATS_INTERVAL`]. A request reads the sums: it must not cost the time to read what all servers
-//! have published of all caches.
+//! of the others. A request reads the sums: it must not cost the time to read what all servers have published of all caches.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,9 +8,7 @@ use bytes::Bytes;
 use consort_cache::{CacheError, CacheMode, RawCache};
 use serde_json::{Map, Value};
 
-use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
-use crate::limits::STATS_INTERVAL;
 use crate::metrics::cache_stats::Counts;
 
 /// Counts that servers publish, and their sums.
@@ -36,13 +33,14 @@ impl ClusterStats {
         sum
     }
 
-    async fn add_up(&self, caches: &Caches) -> Result<(), CacheError> {
-        let own = caches.manager().address().to_string();
-        let view = caches.manager().view();
-        let members = view.iter().flat_map(|view| view.members()).map(ToString::to_string);
-        let mut sums: BTreeMap<String, Counts> =
-            caches.all().into_iter().map(|(name, _)| (name, Counts::default())).collect();
-        for member in members.filter(|member| *member != own) {
+    /// Adds up the counts that other members have published of caches with these names.
+    pub(crate) async fn add_up(
+        &self,
+        others: impl Iterator<Item = String>,
+        names: impl Iterator<Item = String>,
+    ) -> Result<(), CacheError> {
+        let mut sums: BTreeMap<String, Counts> = names.map(|name| (name, Counts::default())).collect();
+        for member in others {
             let Some(published) = self.published.get(member.as_bytes()).await? else { continue };
             for (name, counts) in decode(&published) {
                 if let Some(sum) = sums.get_mut(&name) {
@@ -54,8 +52,13 @@ impl ClusterStats {
         Ok(())
     }
 
-    async fn remove_departed(&self, caches: &Caches) -> Result<(), CacheError> {
-        let Some(members) = caches.members_if_first() else { return Ok(()) };
+    /// Publishes the encoded counts of this member.
+    pub(crate) async fn publish(&self, own: &str, counts: &Bytes) -> Result<(), CacheError> {
+        self.published.put(own.as_bytes(), counts).await.map(drop)
+    }
+
+    /// Removes what other members than these have published.
+    pub(crate) async fn retain(&self, members: &[String]) -> Result<(), CacheError> {
         let mut keys = self.published.keys();
         while let Some(key) = keys.next().await.transpose()? {
             if !members.iter().any(|member| member.as_bytes() == &key[..]) {
@@ -66,7 +69,7 @@ impl ClusterStats {
     }
 }
 
-fn encode(counts: impl Iterator<Item = (String, Counts)>) -> Bytes {
+pub(crate) fn encode(counts: impl Iterator<Item = (String, Counts)>) -> Bytes {
     let all: Map<String, Value> = counts.map(|(name, counts)| (name, counts.0.to_vec().into())).collect();
     Value::Object(all).to_string().into()
 }
@@ -78,30 +81,6 @@ fn decode(published: &[u8]) -> impl Iterator<Item = (String, Counts)> {
         let counts: Option<Vec<i64>> = counts.as_array()?.iter().map(Value::as_i64).collect();
         Some((name, Counts(counts?.try_into().ok()?)))
     })
-}
-
-/// Publishes the counts of this server while they change, adds up those of others, and removes those of servers that have left.
-pub(crate) async fn publish(caches: &Caches) {
-    let (stats, own) = (&caches.statistics, caches.manager().address().to_string());
-    let mut last = Bytes::new();
-    loop {
-        tokio::time::sleep(STATS_INTERVAL).await;
-        let all = caches.all();
-        let counts =
-            encode(all.iter().map(|(name, served)| (name.clone(), served.stats.counts(&served.cache))));
-        if counts != last {
-            match stats.published.put(own.as_bytes(), &counts).await {
-                Ok(_) => last = counts,
-                Err(error) => tracing::debug!(%error, "cannot publish the statistics of this server"),
-            }
-        }
-        if let Err(error) = stats.add_up(caches).await {
-            tracing::debug!(%error, "cannot read the statistics of other servers");
-        }
-        if let Err(error) = stats.remove_departed(caches).await {
-            tracing::debug!(%error, "cannot remove statistics of servers that have left");
-        }
-    }
 }
 
 /// The number of copies of each entry, as long as no server joins or leaves.

@@ -25,5 +25,6 @@ pub(crate) mod schema_changes;
 pub(crate) mod schemas;
 pub(crate) mod served_cache;
 pub(crate) mod startup_log;
+pub(crate) mod stats_publisher;
 pub(crate) mod store_directories;
 pub(crate) mod templates;
