@@ -7,7 +7,7 @@ mod host;
 mod members;
 mod multicast;
 mod pods;
-mod port_probe;
+pub(crate) mod port_probe;
 mod ports;
 mod reach;
 mod routers;

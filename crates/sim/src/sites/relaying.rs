@@ -17,14 +17,6 @@ struct Path {
     to: Address,
 }
 
-/// A new site master may send again all that the former one had sent when it was lost.
-struct Change {
-    /// The number of the first message on the new path.
-    first: u64,
-    /// The highest number on former paths.
-    former: u64,
-}
-
 /// A sender's messages of a kind to a site.
 type Way = (usize, bool, usize);
 
@@ -32,10 +24,8 @@ type Way = (usize, bool, usize);
 #[derive(Default)]
 pub(super) struct Paths {
     current: BTreeMap<Way, Path>,
-    /// By stream and destination site.
-    changed: BTreeMap<(usize, Stream, usize), Vec<Change>>,
-    /// The highest numbers that were sent to a site.
-    highest: BTreeMap<(usize, Stream, usize), u64>,
+    /// The numbers of the first messages on a new path, by stream and destination site.
+    changed: BTreeMap<(usize, Stream, usize), Vec<u64>>,
     broken: Option<Broken>,
     changes: usize,
 }
@@ -49,14 +39,10 @@ impl Paths {
         self.broken.clone()
     }
 
-    /// Returns whether the sender's way to the site changed between two of its messages, or the first one was sent on both paths.
+    /// Returns whether the sender's way to the site changed between two of its messages.
     pub(super) fn has_changed(&self, id: Id, site: usize, latest: u64) -> bool {
         let changed = self.changed.get(&(id.sender, id.stream, site));
-        let explains = |change: &Change| {
-            (id.number..=latest).contains(&change.first)
-                || (change.first..=change.former).contains(&id.number)
-        };
-        changed.is_some_and(|all| all.iter().any(explains))
+        changed.is_some_and(|all| all.iter().any(|&at| (id.number..=latest).contains(&at)))
     }
 }
 
@@ -79,9 +65,6 @@ fn note_path(world: &mut World<Sites>, from: usize, bridge: usize, send: &Bridge
     let Some(site) = world.app.sites.iter().position(|site| Some(site.name) == to.site()) else { return };
     let way = (id.sender, id.stream == Stream::Multicasts, site);
     let path = Path { from, to };
-    let stream = (id.sender, id.stream, site);
-    let former = world.app.paths.highest.get(&stream).copied().unwrap_or_default();
-    world.app.paths.highest.insert(stream, former.max(id.number));
     let Some(before) = world.app.paths.current.insert(way, path.clone()) else { return };
     if before == path {
         return;
@@ -104,9 +87,8 @@ fn note_path(world: &mut World<Sites>, from: usize, bridge: usize, send: &Bridge
             .map(|(_, stream, number)| (stream, number))
             .collect();
         for (stream, number) in sent {
-            let (first, former) = if stream == id.stream { (id.number, former) } else { (number, 0) };
-            let changes = world.app.paths.changed.entry((id.sender, stream, site)).or_default();
-            changes.push(Change { first, former });
+            let number = if stream == id.stream { id.number } else { number };
+            world.app.paths.changed.entry((id.sender, stream, site)).or_default().push(number);
         }
     } else if world.app.paths.broken.is_none() {
         let what = format!(

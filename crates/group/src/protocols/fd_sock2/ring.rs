@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{ANSWER, Conn, FdSock2};
+use super::{ANSWER, Conn, Ending, FdSock2};
 use crate::protocols::socket_ring::RETRY;
 use crate::{Address, ConnId, Cx, Effect, FdSock2Header, PhysAddr, Token};
 
@@ -95,7 +95,10 @@ impl FdSock2 {
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, token: Token, conn: ConnId) {
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Connecting { token: own, to, left } if own == token => {
-                self.conns.insert(conn, Conn { peer: to, is_outgoing: true, is_watched_by_peer: false });
+                self.conns.insert(
+                    conn,
+                    Conn { peer: to, is_outgoing: true, is_watched_by_peer: false, member: None },
+                );
                 self.ask(cx, conn, left);
             }
             other => {
@@ -150,17 +153,23 @@ impl FdSock2 {
     }
 
     /// After a graceful close the view decides.
-    pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId, is_graceful: bool) {
+    pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId, ending: Ending) {
         let known = self.conns.remove(&conn);
         // Two connections opened at the same time are merged into the other one.
-        let other = known.and_then(|known| self.open_to(known.peer));
+        let other = known.as_ref().and_then(|known| self.open_to(known.peer));
+        #[cfg(feature = "injected-bugs")]
+        let ending =
+            if ending == Ending::Broken && takes_reset_for_end(cx) { Ending::EndOfStream } else { ending };
+        if let (Some(known), Ending::EndOfStream) = (known, ending) {
+            self.note_ended(cx, known, other);
+        }
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Watching { conn: own } if own == conn => {
                 if let Some(other) = other {
                     return self.ask(cx, other, VecDeque::new());
                 }
                 let Some(neighbour) = self.neighbour.take() else { return };
-                if is_graceful {
+                if ending == Ending::InOrder {
                     self.ring.pause(cx, neighbour.clone(), self.config.connect_timeout);
                     self.neighbour = Some(neighbour);
                 } else {
@@ -175,4 +184,20 @@ impl FdSock2 {
             other => self.link = other,
         }
     }
+
+    /// Of several connections one may not have named its member yet.
+    fn note_ended(&mut self, cx: &Cx<'_>, conn: Conn, other: Option<ConnId>) {
+        let named_on_other = || self.conns.get(&other?)?.member.clone();
+        let Some(member) = conn.member.or_else(named_on_other) else { return };
+        let is_member = cx.view().is_some_and(|view| view.contains(&member));
+        if is_member && !cx.is_local(&member) {
+            self.ring.ended.note(cx.now(), member, Some(conn.peer));
+        }
+    }
+}
+
+#[cfg(feature = "injected-bugs")]
+fn takes_reset_for_end(cx: &Cx<'_>) -> bool {
+    use crate::InjectedBug::{ClosedIsProof, ResetForEnd};
+    cx.has_bug(ResetForEnd) || cx.has_bug(ClosedIsProof)
 }
