@@ -25,9 +25,12 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Messages of the suspect that still arrive begin the count again. The verification above ends at about this time.
 const ROUNDS_MAX: u32 = 200;
 
-/// A dying process closes its sockets one after the other, so that a port may accept when a connection has ended. A port
-/// that still accepts after so many rounds, with pauses that double, is of a live process.
-const OPEN_ROUNDS_MAX: u32 = 5;
+/// A dying process closes its sockets one after the other, so that a port may accept when a connection has ended; on a busy
+/// host for a second or more. The pauses between such rounds double up to [`OPEN_PAUSE_MAX`]. A port that still accepts after
+/// so many rounds (3 s in total) is of a live process.
+const OPEN_ROUNDS_MAX: u32 = 22;
+
+const OPEN_PAUSE_MAX: Duration = Duration::from_millis(160);
 
 /// Further suspects at a time wait for the verification above.
 const PROOFS_MAX: usize = 16;
@@ -163,7 +166,7 @@ impl FdSock2 {
         if proof.is_open {
             proof.refused = 0;
             proof.open += 1;
-            pause *= 1 << proof.open.min(OPEN_ROUNDS_MAX);
+            pause = OPEN_PAUSE_MAX.min(PAUSE * (1 << proof.open.min(8)));
         } else if !proof.is_heard {
             proof.refused += 1;
         }
