@@ -3,12 +3,36 @@
 mod cluster;
 
 use cluster::stallable_member::StallableMember;
-use cluster::{Cluster, Inbox, one_view};
+use cluster::{Cluster, Inbox, PATIENCE, one_view};
+use consort_channel::Channel;
+use tokio::time::timeout;
 
 fn cluster(config: &'static str) -> Cluster {
     Cluster::new(config)
         .with("consort.suspect_after", "1h")
         .edited(&[("<VERIFY_SUSPECT2 timeout=\"1.5s\"/>", "<VERIFY_SUSPECT2 timeout=\"1h\"/>")])
+}
+
+/// Waits until each member of a view watches the next one. A crash before leaves no end of a connection as evidence.
+async fn ring_is_closed(members: &[&Channel]) {
+    let view = members[0].view().expect("a view");
+    for (nth, member) in view.members().iter().enumerate() {
+        let next = view.members()[(nth + 1) % view.len()].to_string();
+        let member = members.iter().find(|channel| channel.address() == member).expect("its channel");
+        let watches = async {
+            loop {
+                let next = next.clone();
+                let is_watching = member.with_stack(move |stack, _| {
+                    stack.attribute("FD_SOCK2", "is_watching").as_deref() == Some("true")
+                        && stack.attribute("FD_SOCK2", "ping_dest") == Some(next)
+                });
+                if is_watching.await.expect("an open channel") {
+                    break;
+                }
+            }
+        };
+        timeout(PATIENCE, watches).await.unwrap_or_else(|_| panic!("{member:?} does not watch {next}"));
+    }
 }
 
 /// One of five ends as a crash does. With the others before and after it in the view, its neighbour, the coordinator and
@@ -27,6 +51,7 @@ async fn member_is_removed(config: &'static str, victim: usize) {
     let crashing = crashing.expect("the victim");
     let all: Vec<_> = others.iter().chain([&crashing.channel]).collect();
     one_view(&all).await;
+    ring_is_closed(&all).await;
     // The handle keeps the member from closing its connections in order.
     let handle = crashing.channel.clone();
     drop(crashing);

@@ -123,6 +123,8 @@ pub struct FdSock2 {
     conns: BTreeMap<ConnId, Conn>,
     neighbour: Option<Address>,
     link: Link,
+    /// Connections in a row that ended in order before the neighbour named itself.
+    replaced: u32,
     ring: SocketRing,
     proofs: Proofs,
 }
@@ -140,6 +142,7 @@ impl FdSock2 {
             conns: BTreeMap::new(),
             neighbour: None,
             link: Link::None,
+            replaced: 0,
             proofs: Proofs::default(),
         }
     }

@@ -1,10 +1,18 @@
 //! The neighbour that this member watches, and the connection to it.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::{ANSWER, Conn, Ending, FdSock2};
 use crate::protocols::socket_ring::RETRY;
 use crate::{Address, ConnId, Cx, Effect, FdSock2Header, PhysAddr, Token};
+
+/// Two members that connect to each other at once keep one connection: the other one ends in order, perhaps before the
+/// kept one is known here. After this time it is.
+pub(super) const REPLACED_PAUSE: Duration = Duration::from_millis(100);
+
+/// A process that only ends connections in order is watched no longer than so.
+pub(super) const REPLACED_MAX: u32 = 10;
 
 pub(super) enum Link {
     /// There is no neighbour, or a pause.
@@ -68,6 +76,7 @@ impl FdSock2 {
                 // If it turns out to be alive, the next attempt waits, because it would fail as fast as this
                 // one.
                 self.ring.pause(cx, neighbour.clone(), self.config.connect_timeout);
+                self.replaced = 0;
                 self.ring.suspect(cx, neighbour);
                 self.follow_ring(cx);
             }
@@ -125,6 +134,7 @@ impl FdSock2 {
             Link::Asking { conn: own, left } if own == conn => {
                 cx.disarm(ANSWER);
                 if server.is_some() && server == self.neighbour {
+                    self.replaced = 0;
                     self.link = Link::Watching { conn };
                 } else {
                     self.abandon(cx, conn);
@@ -179,6 +189,13 @@ impl FdSock2 {
             }
             Link::Asking { conn: own, left } if own == conn => match other {
                 Some(other) => self.ask(cx, other, left),
+                None if ending == Ending::InOrder && self.replaced < REPLACED_MAX => {
+                    self.replaced += 1;
+                    cx.disarm(ANSWER);
+                    if let Some(neighbour) = self.neighbour.clone() {
+                        self.ring.pause(cx, neighbour, REPLACED_PAUSE);
+                    }
+                }
                 None => self.try_next(cx, left),
             },
             other => self.link = other,

@@ -1,3 +1,4 @@
+use super::ring::{REPLACED_MAX, REPLACED_PAUSE};
 use super::*;
 use crate::harness::{Harness, member, phys, view};
 
@@ -308,6 +309,41 @@ fn a_connection_replaced_by_the_neighbours_own_is_no_crash() {
         harness.done(token, Outcome::Closed { conn: ConnId(8), is_graceful: false, is_reset: false });
         assert_eq!(suspected(&mut harness).len(), 1, "it is watched through the connection that is left");
     }
+}
+
+#[test]
+fn connection_that_the_neighbour_ends_in_order_for_its_own_is_no_crash() {
+    let mut harness = harness(&[1, 2]);
+    let (token, _) = connects(&mut harness)[0];
+    harness.done(token, Outcome::Connected(ConnId(7)));
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true, is_reset: false });
+    assert_eq!(connects(&mut harness), [], "another port of its host would refuse");
+    harness.done(token, Outcome::Accepted { conn: ConnId(8), peer: at(2, 0) });
+    harness.advance(REPLACED_PAUSE);
+    harness.done(token, Outcome::Frame { conn: ConnId(8), frame: answer(2) });
+    harness.advance(Duration::from_secs(10));
+    assert_eq!(suspected(&mut harness), []);
+    harness.done(token, Outcome::Closed { conn: ConnId(8), is_graceful: false, is_reset: false });
+    assert_eq!(suspected(&mut harness).len(), 1, "it is watched through the connection that is left");
+}
+
+#[test]
+fn neighbour_that_ends_each_connection_in_order_is_suspected_at_last() {
+    let mut harness = harness(&[1, 2]);
+    for conn in 0..=u64::from(REPLACED_MAX) {
+        assert_eq!(suspected(&mut harness), []);
+        let (token, to) = connects(&mut harness)[0];
+        assert_eq!(to, at(2, 0));
+        harness.done(token, Outcome::Connected(ConnId(conn)));
+        harness.done(token, Outcome::Closed { conn: ConnId(conn), is_graceful: true, is_reset: false });
+        harness.advance(REPLACED_PAUSE);
+    }
+    for offset in 1..4 {
+        let (token, to) = connects(&mut harness)[0];
+        assert_eq!(to, at(2, offset));
+        harness.done(token, Outcome::Failed("refused".to_owned()));
+    }
+    assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
 }
 
 #[test]
