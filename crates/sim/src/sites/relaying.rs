@@ -25,7 +25,7 @@ struct Latest {
     path: Path,
     sent_at: Time,
     relayed_at: Time,
-    /// The number of changes of the way before it.
+    /// The number of changes of the way before it that the views explain.
     changes: usize,
 }
 
@@ -36,7 +36,7 @@ type Way = (usize, bool, usize);
 #[derive(Default)]
 pub(super) struct Paths {
     latest: BTreeMap<Way, Latest>,
-    /// The paths that messages took to a site, each by the number of the way's changes before it.
+    /// The paths that messages took to a site, each by the number of the way's explained changes before it.
     taken: BTreeMap<(Id, usize), BTreeSet<usize>>,
     broken: Option<Broken>,
     changes: usize,
@@ -82,8 +82,8 @@ fn note_path(world: &mut World<Sites>, from: usize, bridge: usize, send: &Bridge
     let before = world.app.paths.latest.get(&way);
     let mut changes = before.map_or(0, |before| before.changes);
     let broken = before.filter(|before| before.path != path).and_then(|before| {
-        changes += 1;
         let is_allowed = may_change(world, id, before, &path, bridge);
+        changes += usize::from(is_allowed);
         (!is_allowed).then(|| format!("{id:?} takes {path:?}, the message before it took {:?}", before.path))
     });
     let paths = &mut world.app.paths;
