@@ -124,7 +124,8 @@ impl RpcDispatcher {
         self.inner.correlator.len()
     }
 
-    /// Calls one member; outside the view it is suspected at once ([`RpcError`]).
+    /// Calls one member; outside the view it is suspected at once ([`RpcError`]). With RELAY2 it may be a member of another site
+    /// ([`Address::in_site`]), or a site's master ([`Address::site_master`]), until that site cannot be reached.
     pub async fn call(
         &self,
         dest: &Address,
@@ -153,7 +154,7 @@ impl RpcDispatcher {
     }
 
     /// Calls several members, as [`Self::call_all`]: by one multicast that others ignore, or with [`RequestOptions::anycast`] by
-    /// unicasts that share the bytes (S000-64).
+    /// unicasts that share the bytes (S000-64). If some are of other sites, all get unicasts.
     pub async fn call_members(
         &self,
         members: &[Address],
@@ -163,10 +164,12 @@ impl RpcDispatcher {
         let view = self.channel.view().ok_or(RpcError::Closed)?;
         let wanted: Vec<Address> = members
             .iter()
-            .filter(|member| view.contains(member) && !options.exclusion.contains(member))
+            .filter(|member| member.is_of_site() || view.contains(member))
+            .filter(|member| !options.exclusion.contains(member))
             .cloned()
             .collect();
-        let kind = if options.anycast { CallKind::Anycast } else { CallKind::Multicast };
+        let is_anycast = options.anycast || wanted.iter().any(Address::is_of_site);
+        let kind = if is_anycast { CallKind::Anycast } else { CallKind::Multicast };
         let is_sync = options.mode != ResponseMode::None;
         self.inner.stats.count(kind, is_sync);
         if wanted.is_empty() {
@@ -182,7 +185,7 @@ impl RpcDispatcher {
         let id = open.as_ref().map_or(0, |(id, _)| *id);
         let _pending = Pending { correlator, id };
         let sending = async {
-            if options.anycast {
+            if is_anycast {
                 let request = self.request(request, id, &[], options.flags);
                 let sent = self.channel.send_each(wanted.into_iter().map(Some).collect(), request).await;
                 return sent.map_err(|error| failed(error, options));
@@ -420,6 +423,10 @@ impl UpHandler for Inner {
 
     fn suspected(&self, members: &[Address]) {
         self.correlator.lose(|member| members.contains(member));
+    }
+
+    fn sites_lost(&self, sites: &[Arc<str>]) {
+        self.correlator.lose_sites(sites);
     }
 
     fn probe(&self, key: &str) -> Option<String> {
