@@ -147,7 +147,8 @@ impl RpcDispatcher {
     }
 
     /// Calls all members, this one too, except exclusions. Fails if the request could not be sent; a member's failure, or
-    /// [`RpcError::Closed`] before its response, is in its row.
+    /// [`RpcError::Closed`] before its response, is in its row. With RELAY2, members of other sites carry it out as well, without
+    /// a row; [`Flags::NO_RELAY`] keeps it in the site.
     pub async fn call_all(&self, request: Payload, options: &RequestOptions) -> Result<Responses, RpcError> {
         let view = self.channel.view().ok_or(RpcError::Closed)?;
         self.call_members(view.members(), request, options).await
