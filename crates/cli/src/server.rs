@@ -15,6 +15,7 @@ use crate::descriptors;
 use crate::dns_wait;
 use crate::join::Join;
 use crate::listener_tls::ListenerTls;
+use crate::log::LogFormat;
 use crate::password;
 use crate::reload::{Files, Reload, TlsFiles, TokenFile};
 use crate::shutdown::{Signals, end_of_input};
@@ -136,6 +137,9 @@ pub(crate) struct ServerCommand {
     /// requests
     #[arg(long, value_name = "NAME", default_value = "default")]
     default_cache: String,
+    /// Form of each event in the log
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) reserve: Reserve,
     #[command(flatten)]
