@@ -91,6 +91,9 @@ pub(crate) struct ServerCommand {
     /// Advertise this address to clients, if it differs from the address that the server listens on.
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
+    /// Advertise this port to clients, if it differs from the port that the server listens on. For a NodePort of Kubernetes
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    advertise_port: Option<u16>,
     /// Cluster of servers to join; without it, the server runs alone
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
@@ -347,6 +350,9 @@ impl ServerCommand {
         }
         if let Some(advertise) = &self.advertise {
             builder = builder.advertised(advertise);
+        }
+        if let Some(port) = self.advertise_port {
+            builder = builder.advertised_port(port);
         }
         if let Some(data) = &self.data {
             builder = builder.data(data);

@@ -302,6 +302,7 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "tls.cipher_suites",
     "tls.client_auth",
     "tls.enabled",
+    "tls.key_path",
     "tls.keystore_path",
     "tls.protocols",
     "tls.server_name",

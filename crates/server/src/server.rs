@@ -76,6 +76,7 @@ pub struct ServerBuilder {
     health_port: Option<u16>,
     connections_per_address: usize,
     advertised: Option<String>,
+    advertised_port: Option<u16>,
     data: Option<PathBuf>,
     recovery_timeout: Option<Duration>,
     definitions: Option<CacheDefinitions>,
@@ -92,6 +93,7 @@ impl Default for ServerBuilder {
             health_port: None,
             connections_per_address: CONNECTIONS_PER_ADDRESS_MAX,
             advertised: None,
+            advertised_port: None,
             data: None,
             recovery_timeout: None,
             definitions: None,
@@ -136,6 +138,13 @@ impl ServerBuilder {
     #[must_use]
     pub fn advertised(mut self, host: impl Into<String>) -> Self {
         self.advertised = Some(host.into());
+        self
+    }
+
+    /// The port for clients' topologies; by default that on which the server listens.
+    #[must_use]
+    pub const fn advertised_port(mut self, port: u16) -> Self {
+        self.advertised_port = Some(port);
         self
     }
 
@@ -295,7 +304,8 @@ impl ServerBuilder {
         };
         let (health_address, health) = health.unzip();
         let host = self.advertised.unwrap_or_else(|| address.ip().to_string());
-        let endpoint = ServerAddress { host: host.into(), port: address.port() };
+        let port = self.advertised_port.unwrap_or_else(|| address.port());
+        let endpoint = ServerAddress { host: host.into(), port };
         let recovery_timeout = self.recovery_timeout;
         let data = match self.data {
             Some(directory) => match Data::in_directory(directory, recovery_timeout).await {
