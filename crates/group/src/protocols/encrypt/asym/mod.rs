@@ -106,7 +106,7 @@ struct Merges {
 struct KeyOfMerge {
     view: ViewId,
     key: SharedKey,
-    /// Already before the view, the key decrypts what this member sends.
+    /// Before the view is installed, the key serves messages from and to this member.
     sender: Address,
 }
 
