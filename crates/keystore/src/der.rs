@@ -5,6 +5,7 @@ use crate::KeyStoreError;
 type Result<T> = std::result::Result<T, KeyStoreError>;
 
 pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const BIT_STRING: u8 = 0x03;
 pub(crate) const OCTETS: u8 = 0x04;
 pub(crate) const OID: u8 = 0x06;
 pub(crate) const BMP_STRING: u8 = 0x1e;
@@ -12,6 +13,8 @@ pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
 /// The tag `[0]`, constructed.
 pub(crate) const EXPLICIT_0: u8 = 0xa0;
+/// The tag `[1]`, constructed.
+pub(crate) const EXPLICIT_1: u8 = 0xa1;
 /// The tag `[0]`, primitive.
 pub(crate) const IMPLICIT_0: u8 = 0x80;
 

@@ -24,6 +24,12 @@ pub enum KeyStoreError {
          for a file with the key's bytes or hexadecimal digits set keystore_type=\"RAW\""
     )]
     UnknownFormat,
+    /// No PKCS#12 store.
+    #[error("the file is no PKCS12 key store")]
+    NotPkcs12,
+    /// A private key without a certificate.
+    #[error("the key store's private key has no certificate")]
+    NoCertificate,
     /// An unknown type.
     #[error("keystore_type `{0}` is none of PKCS12, JCEKS, JKS, RAW")]
     UnknownType(String),

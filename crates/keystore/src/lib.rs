@@ -1,4 +1,4 @@
-//! Keys from Java key stores: PKCS#12, JCEKS, JKS, and raw keys.
+//! Keys from Java key stores: PKCS#12, JCEKS, JKS, and raw keys; and certificates with private keys from PKCS#12.
 //!
 //! ```
 //! use consort_keystore::{KeyStoreError, Limits, StoreType, secret_key};
@@ -16,7 +16,9 @@
 
 #![forbid(unsafe_code)]
 
+mod certificates;
 mod der;
+mod ec_key;
 mod error;
 mod java_store;
 mod password_based;
@@ -28,6 +30,7 @@ use std::str::FromStr;
 
 use zeroize::Zeroizing;
 
+pub use certificates::{Certificates, certificates};
 pub use error::KeyStoreError;
 
 /// Limits on a key store.

@@ -106,7 +106,7 @@ struct Merges {
 struct KeyOfMerge {
     view: ViewId,
     key: SharedKey,
-    /// Already before the view, the key decrypts what this member sends.
+    /// Before the view is installed, the key serves messages from and to this member.
     sender: Address,
 }
 
@@ -296,13 +296,17 @@ impl AsymEncrypt {
         if view.len() > 1 {
             self.coordinators.clear();
         }
-        let key = self.merges.key.take().filter(|key| key.view == *view.id());
+        let key = self.merges.key.take();
         self.merges.follow_view();
         // Then the merged group's coordinator makes none of its own.
-        let has_key_of_merge = key.is_some();
-        if let Some(KeyOfMerge { view, key, .. }) = key {
-            self.ring.install(cx.now(), key);
-            self.key_view = Some(view);
+        let has_key_of_merge = key.as_ref().is_some_and(|key| key.view == *view.id());
+        match key {
+            Some(KeyOfMerge { view, key, .. }) if has_key_of_merge => {
+                self.ring.install(cx.now(), key);
+                self.key_view = Some(view);
+            }
+            // An earlier merge's view comes first.
+            key => self.merges.key = key.filter(|key| key.view.id > view.id().id),
         }
         self.due.distribution = view.is_merge();
         if view.coordinator() != Some(&local) {

@@ -144,7 +144,13 @@ impl AsymEncrypt {
         match kind {
             // GMS, or AUTH, may ignore the message; then the group keeps its key.
             GmsKind::InstallMergeView => {
-                self.merges.key = Some(KeyOfMerge { view: view.ok_or(DropReason::Malformed)?, key, sender });
+                let view = view.ok_or(DropReason::Malformed)?;
+                // An earlier merge's view that is sent again has its leader's current key, too.
+                let is_later = |own: &KeyOfMerge| own.sender == sender && own.view.id > view.id;
+                if self.merges.key.as_ref().is_some_and(is_later) {
+                    return Ok(());
+                }
+                self.merges.key = Some(KeyOfMerge { view, key, sender });
             }
             GmsKind::JoinRsp if self.view.is_some() => match view {
                 Some(view) => self.merges.key = Some(KeyOfMerge { view, key, sender }),

@@ -194,6 +194,29 @@ fn the_key_of_a_merge_view_that_waits_decrypts_its_leaders_messages() {
     assert_eq!(right.up_batch(of_another).take_up(), []);
 }
 
+/// The leader sends an earlier merge's view again, with its current key.
+#[test]
+fn an_earlier_merge_view_does_not_take_away_the_key_of_a_later_one() {
+    let (mut left, mut right) = (group(2), new_member(3));
+    right.install(view(1, &[3]));
+    let id = MergeId { initiator: member(1), id: 1 };
+    let header = |kind| GmsHeader { merge_id: Some(id.clone()), ..gms(kind) };
+    let answer = gms_message(header(GmsKind::MergeRsp), Some(1), view_payload(&view(1, &[3])));
+    let request = gms_message(header(GmsKind::MergeReq), Some(3), Payload::Empty);
+    sent_by(&mut left[0], 1, vec![request]);
+    let answer = sent_by(&mut right, 3, vec![answer]);
+    left[0].up_batch(answer);
+    let merged = |id| View::merged(ViewId { creator: member(1), id }, [1, 2, 3].map(member), []);
+    left[0].install(merged(5));
+    let install = |id| gms_message(header(GmsKind::InstallMergeView), Some(3), view_payload(&merged(id)));
+    let sent = sent_by(&mut left[0], 1, vec![install(5), install(4)]);
+    assert_eq!(right.up_batch(sent).take_up().len(), 2);
+    right.install(merged(4));
+    assert_ne!(version(&right), version(&left[0]));
+    right.install(merged(5));
+    assert_eq!(version(&right), version(&left[0]));
+}
+
 /// It has no payload, and without it the members of another group would refuse merges until a timeout.
 #[test]
 fn the_end_of_a_merge_is_understood_without_the_key() {
