@@ -1,4 +1,4 @@
-use consort_keystore::{KeyStoreError, Limits, StoreType, secret_key};
+use consort_keystore::{KeyStoreError, Limits, StoreType, certificates, secret_key};
 
 use crate::bounds::bounded;
 use crate::seen::Seen;
@@ -8,6 +8,7 @@ pub(crate) fn stores() -> Vec<Vec<u8>> {
     vec![
         include_bytes!("../../keystore/tests/data/few-iterations.p12").to_vec(),
         include_bytes!("../../keystore/tests/data/openssl.p12").to_vec(),
+        include_bytes!("../../keystore/tests/data/certificates.p12").to_vec(),
         include_bytes!("../../keystore/tests/data/few-iterations.jceks").to_vec(),
         include_bytes!("../../keystore/tests/data/private.jks").to_vec(),
         (0..32).collect(),
@@ -37,7 +38,13 @@ pub(crate) fn store(bytes: &[u8]) -> Seen {
         }
         seen = Seen::one(read.is_ok() || seen.accepted > 0, peak.max(seen.peak));
     }
-    seen
+    let (read, peak) = bounded(bytes.len(), || certificates(bytes, PASSWORD, &LIMITS));
+    if let Ok(read) = &read {
+        assert!(
+            read.chain().iter().chain(read.trusted()).all(|certificate| certificate.len() <= bytes.len())
+        );
+    }
+    Seen::one(read.is_ok() || seen.accepted > 0, peak.max(seen.peak))
 }
 
 /// Names from the file may contain the password by chance.
