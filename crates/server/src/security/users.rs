@@ -117,6 +117,20 @@ impl UserEntry {
         }
     }
 
+    pub(crate) fn with_verifiers(permissions: Permissions, all: Vec<Verifier>) -> Self {
+        let mut entry = Self { permissions, verifiers: Default::default(), password: None };
+        for verifier in all {
+            let at = index_of(Some(verifier.hash()));
+            entry.verifiers[at] = Some(verifier);
+        }
+        entry
+    }
+
+    /// [`Users::add`] derives its verifiers.
+    pub(crate) fn with_password(permissions: Permissions, password: String) -> Self {
+        Self { permissions, verifiers: Default::default(), password: Some(password) }
+    }
+
     /// Derives verifiers from a password in cleartext. The salts follow from the secret, so that all servers have the same,
     /// another for each mechanism.
     fn derive(&mut self, name: &str, secret: &Secret) {
@@ -167,14 +181,31 @@ impl Users {
         }
     }
 
+    pub(crate) fn without_entries(secret: Secret) -> Self {
+        Self { entries: BTreeMap::new(), secret, verifier_kinds: Default::default() }
+    }
+
+    /// Replaces a user of this name. Hashes a password in cleartext.
+    pub(crate) fn add(&mut self, name: String, mut entry: UserEntry) {
+        entry.derive(&name, &self.secret);
+        self.insert(name, entry);
+    }
+
+    fn insert(&mut self, name: String, entry: UserEntry) {
+        for hash in Hash::ALL.map(Some).into_iter().chain([None]) {
+            let kind = |own: &Verifier| (own.hash(), own.salt().len(), own.iterations());
+            self.verifier_kinds[index_of(hash)].extend(entry.verifier(hash).map(kind));
+        }
+        self.entries.insert(name, entry);
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.entries.len()
     }
 
     /// Parses the text of a file of this name, as [`Users::read`].
     pub fn parse(file: &str, text: &str) -> Result<Self, UsersError> {
-        let secret = Secret::from_file_text(text);
-        let mut users = Self { entries: BTreeMap::new(), secret, verifier_kinds: Default::default() };
+        let mut users = Self::without_entries(Secret::from_file_text(text));
         let mut lines = BTreeMap::new();
         for (line, text) in text.lines().enumerate().map(|(at, text)| (at + 1, text.trim())) {
             if text.is_empty() || text.starts_with('#') {
@@ -185,11 +216,7 @@ impl Users {
             if let Some(earlier) = lines.insert(name.clone(), line) {
                 return Err(wrong(LineError::Twice(name, earlier)));
             }
-            for hash in Hash::ALL.map(Some).into_iter().chain([None]) {
-                let kind = |own: &Verifier| (own.hash(), own.salt().len(), own.iterations());
-                users.verifier_kinds[index_of(hash)].extend(known.verifier(hash).map(kind));
-            }
-            users.entries.insert(name, known);
+            users.insert(name, known);
         }
         if users.entries.is_empty() { Err(UsersError::Empty { file: file.to_owned() }) } else { Ok(users) }
     }
