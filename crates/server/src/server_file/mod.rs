@@ -1,7 +1,7 @@
 //! A whole file of Infinispan's server, `<infinispan>` with a cache container and a server: all settings that have a counterpart,
 //! and all problems at once, each with its place.
 //!
-//! [`document`] reads the elements, [`section`] reports each one that nothing reads. [`container`], [`caches`], [`counters`] and
+//! [`document`] reads the elements of XML and [`yaml`] those of JSON and YAML, [`section`] reports each one that nothing reads. [`container`], [`caches`], [`counters`] and
 //! [`roles`] read the container, [`network`], [`endpoints`] and [`realms`] the server. [`stack`] passes the stack to its own
 //! reader, [`effective`] shows the result.
 
@@ -20,6 +20,7 @@ mod section;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -93,7 +94,7 @@ pub fn is_server_file(text: &str) -> bool {
     let text = text.trim_start_matches('\u{feff}');
     match text.trim_start().chars().next() {
         Some('<') => consort_conf::root_name(text).as_deref() == Some(ROOT),
-        _ => false,
+        _ => yaml::has_root(text),
     }
 }
 
@@ -157,7 +158,9 @@ impl ServerFile {
             problems.refuse(Place { line: 1, column: 1 }, too_large(text.len() as u64));
             return file;
         }
-        let Some(root) = document::parse_xml(text, locations.variables, problems) else { return file };
+        let is_xml = text.trim_start().starts_with('<');
+        let parse = if is_xml { document::parse_xml } else { yaml::parse };
+        let Some(root) = parse(text, locations.variables, problems) else { return file };
         if root.name != ROOT {
             problems.refuse(root.place, format!("<{}> where <{ROOT}> was expected", root.written));
             return file;

@@ -85,17 +85,27 @@ impl<'n> Section<'n> {
     }
 
     pub(super) fn children(&mut self, name: &str) -> impl Iterator<Item = &'n Node> + use<'n> {
-        let found: Vec<&Node> = self.node.children.iter().filter(|child| child.name == name).collect();
-        if let Some(first) = found.first() {
-            self.read.insert(&first.name);
+        let mut found = Vec::new();
+        for child in self.node.children.iter().filter(|child| child.name == name) {
+            self.read.insert(&child.name);
+            // A list in JSON and YAML has an element of its own name for each item.
+            let is_list = child.attributes.is_empty() && child.children.iter().all(|item| item.name == name);
+            if is_list && !child.children.is_empty() {
+                found.extend(&child.children);
+            } else {
+                found.push(child);
+            }
         }
         found.into_iter()
     }
 
     /// Reports the second one: it is unclear which is meant.
     pub(super) fn child(&mut self, name: &str, problems: &mut Problems) -> Option<&'n Node> {
-        let mut all = self.children(name);
+        let mut all = self.node.children.iter().filter(|child| child.name == name);
         let first = all.next();
+        if let Some(first) = first {
+            self.read.insert(&first.name);
+        }
         if let Some(second) = all.next() {
             problems.refuse(second.place, format!("a second <{name}> in <{}>", self.node.name));
         }

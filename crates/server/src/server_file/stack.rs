@@ -7,6 +7,7 @@ use consort_conf::{ConfigError, Stack, Variables, parse_stack_at};
 
 use super::document::{Attribute, Node, STACKS};
 use super::problem::{Place, Problems};
+use crate::catalog::definition::hyphenated;
 
 struct Writer {
     text: String,
@@ -52,16 +53,47 @@ impl Writer {
     }
 }
 
+/// Stacks under their names, as in JSON and YAML, become elements with a name, as in XML.
+fn named_stacks(jgroups: &Node, problems: &mut Problems) -> Node {
+    let mut named = Node { children: Vec::new(), ..jgroups.clone() };
+    for child in &jgroups.children {
+        match &child.name[..] {
+            "stack" | "stack-file" => named.children.push(child.clone()),
+            "stacks" => {
+                for member in &child.children {
+                    let [stack] = &member.children[..] else {
+                        problems.refuse(member.place, format!("`{}` is not one stack", member.written));
+                        continue;
+                    };
+                    let mut stack = stack.clone();
+                    stack.name = hyphenated(&stack.written);
+                    let name = Attribute {
+                        name: "name".to_owned(),
+                        value: member.written.clone(),
+                        place: member.place,
+                    };
+                    stack.attributes.insert(0, name);
+                    named.children.push(stack);
+                }
+            }
+            other => problems.refuse(child.place, format!("unknown element <{other}> in <jgroups>")),
+        }
+    }
+    for attribute in named.attributes.drain(..) {
+        // Infinispan has no attributes here since version 16.
+        problems.refuse(attribute.place, format!("unknown attribute `{}` of jgroups", attribute.name));
+    }
+    named
+}
+
 /// Returns the elements `jgroups`, and the stack that the transport names.
-fn stacks_text(root: &Node, transport: Option<&Node>) -> String {
+fn stacks_text(root: &Node, transport: Option<&Node>, problems: &mut Problems) -> String {
     let mut writer = Writer { text: String::new(), at: Place { line: 1, column: 1 } };
     writer.push("<infinispan>");
-    let mut elements: Vec<(Place, Node)> = root
-        .children
-        .iter()
-        .filter(|child| child.name == STACKS)
-        .map(|one| (one.place, one.clone()))
-        .collect();
+    let mut elements: Vec<(Place, Node)> = Vec::new();
+    for jgroups in root.children.iter().filter(|child| child.name == STACKS) {
+        elements.push((jgroups.place, named_stacks(jgroups, problems)));
+    }
     if let Some(stack) = transport.and_then(|transport| transport.get("stack")) {
         // As early as possible, so that there is room before the attribute.
         let mut named = Node::new("transport", Place::default());
@@ -84,7 +116,7 @@ pub(super) fn read(
     variables: &Variables,
     problems: &mut Problems,
 ) -> Option<Stack> {
-    let text = stacks_text(root, transport);
+    let text = stacks_text(root, transport, problems);
     match parse_stack_at(problems.file(), &text, directory, variables) {
         Ok(stack) => {
             let file = problems.file().to_owned();

@@ -302,6 +302,93 @@ fn roles_of_a_container_have_their_permissions() {
 }
 
 #[test]
+fn json_and_yaml_give_the_settings_of_xml() {
+    let xml = parse(
+        "<infinispan><jgroups><stack name=\"own\" extends=\"tcp\"><TCP bind_port=\"7900\"/></stack></jgroups>\
+         <cache-container default-cache=\"a\"><transport stack=\"own\" cluster=\"shop\" node-name=\"${set}\"/>\
+         <security><authorization><role name=\"r\" permissions=\"READ LISTEN\"/></authorization></security>\
+         <distributed-cache-configuration name=\"t\" owners=\"3\"/><distributed-cache name=\"a\" configuration=\"t\" aliases=\"x y\"/>\
+         <counters><strong-counter name=\"n\" initial-value=\"3\"/></counters></cache-container>\
+         <server><interfaces><interface name=\"i\"><inet-address value=\"127.0.0.1\"/></interface></interfaces>\
+         <socket-bindings default-interface=\"i\" port-offset=\"1\"><socket-binding name=\"b\" port=\"100\"/></socket-bindings>\
+         <security><security-realms><security-realm name=\"r\"><properties-realm><user-properties path=\"u\"/></properties-realm>\
+         </security-realm></security-realms></security><endpoints socket-binding=\"b\" security-realm=\"r\"><endpoint>\
+         <hotrod-connector name=\"h\"><authentication><sasl mechanisms=\"SCRAM-SHA-256 PLAIN\"/></authentication></hotrod-connector>\
+         </endpoint></endpoints></server></infinispan>",
+    );
+    let json = parse(
+        r#"{"infinispan": {"jgroups": {"stacks": {"own": {"stack": {"extends": "tcp", "TCP": {"bind_port": 7900}}}}},
+        "cache-container": {"default-cache": "a", "transport": {"stack": "own", "cluster": "shop", "node-name": "${set}"},
+        "security": {"authorization": {"roles": {"r": {"permissions": ["READ", "LISTEN"]}}}},
+        "caches": {"t": {"distributed-cache-configuration": {"owners": 3}},
+        "a": {"distributed-cache": {"configuration": "t", "aliases": ["x", "y"]}}},
+        "counters": {"n": {"strong-counter": {"initial-value": 3}}}},
+        "server": {"interfaces": [{"name": "i", "inet-address": {"value": "127.0.0.1"}}],
+        "socket-bindings": {"default-interface": "i", "port-offset": 1, "socket-binding": [{"name": "b", "port": 100}]},
+        "security": {"security-realms": [{"name": "r", "properties-realm": {"user-properties": {"path": "u"}}}]},
+        "endpoints": {"endpoint": {"socket-binding": "b", "security-realm": "r", "connectors": {"h": {"hotrod-connector":
+        {"authentication": {"sasl": {"mechanisms": ["SCRAM-SHA-256", "PLAIN"]}}}}}}}}}}"#,
+    );
+    let yaml = parse(
+        "infinispan:\n  jgroups:\n    stacks:\n      own:\n        stack:\n          extends: tcp\n          TCP:\n            bindPort: 7900\n  \
+         cacheContainer:\n    defaultCache: a\n    transport:\n      stack: own\n      cluster: shop\n      nodeName: ${set}\n    \
+         security:\n      authorization:\n        roles:\n          r:\n            permissions:\n              - READ\n              \
+         - LISTEN\n    caches:\n      t:\n        distributedCacheConfiguration:\n          owners: 3\n      a:\n        \
+         distributedCache:\n          configuration: t\n          aliases: [x, y]\n    counters:\n      n:\n        strongCounter:\n          \
+         initialValue: 3\n  server:\n    interfaces:\n      - name: i\n        inetAddress:\n          value: 127.0.0.1\n    \
+         socketBindings:\n      defaultInterface: i\n      portOffset: 1\n      socketBinding:\n        - name: b\n          port: 100\n    \
+         security:\n      securityRealms:\n        - name: r\n          propertiesRealm:\n            userProperties:\n              path: u\n    \
+         endpoints:\n      - socketBinding: b\n        securityRealm: r\n        hotrodConnector:\n          authentication:\n            \
+         sasl:\n              mechanisms: SCRAM-SHA-256 PLAIN\n",
+    );
+    assert_eq!(problems(&xml), [] as [String; 0]);
+    for other in [&json, &yaml] {
+        assert_eq!(problems(other), [] as [String; 0]);
+        assert_eq!(other.effective().to_string(), xml.effective().to_string());
+        let stack = |file: &ServerFile| {
+            file.cluster().unwrap().stack.as_ref().unwrap().config.protocols[0]
+                .get("bind_port")
+                .map(str::to_owned)
+        };
+        assert_eq!((stack(other), stack(other)), (stack(&xml), Some("7900".to_owned())));
+    }
+}
+
+#[test]
+fn problems_in_yaml_have_their_places() {
+    let file = parse(
+        "infinispan:\n  cacheContainer:\n    jmx:\n      enabled: true\n    caches:\n      a:\n        localCache:\n          memory:\n            \
+         maxSize: 5XB\n    nonsense: 1\n",
+    );
+    let all = problems(&file);
+    assert!(all[0].starts_with("3:5: warning: jmx"), "{all:#?}");
+    assert!(all[1].starts_with("9:13: refused: cache `a`: max-size of memory cannot be 5XB"), "{all:#?}");
+    assert!(all[2].starts_with("10:5: refused: unknown attribute `nonsense` of cache-container"), "{all:#?}");
+    for (text, expected) in [
+        ("infinispan:\n  a: &x 1\n  b: *x\n", "3:6: aliases"),
+        ("infinispan:\n  a: 1\n  a: 2\n", "3:3: `a` is defined more than once"),
+        ("infinispan: [", "neither JSON nor YAML"),
+        ("just text", "1:1: a text where an object"),
+        ("infinispan: {}\n---\ninfinispan: {}\n", "second document"),
+        ("infinispan: [[1]]", "a list where an object"),
+        ("infinispan: {a: [1, {}]}", "either texts or objects"),
+    ] {
+        assert!(
+            refused(&parse(text)).iter().any(|problem| problem.contains(expected)),
+            "{text}: {:?}",
+            refused(&parse(text))
+        );
+    }
+    let deep = format!("infinispan: {}1{}", "{a: ".repeat(NESTING_MAX), "}".repeat(NESTING_MAX));
+    assert!(refused(&parse(&deep))[0].contains("nested deeper"));
+    assert!(
+        is_server_file("infinispan:\n  server:\n")
+            && is_server_file("{\"infinispan\": {}}")
+            && !is_server_file("caches:\n")
+    );
+}
+
+#[test]
 fn files_are_bounded() {
     let deep = format!("<infinispan>{}", "<a>".repeat(NESTING_MAX + 1));
     assert!(refused(&parse(&deep))[0].contains("nested deeper"), "{:?}", refused(&parse(&deep)));
@@ -317,7 +404,8 @@ fn files_are_bounded() {
 #[test]
 fn text_that_is_no_server_file_is_refused() {
     for (text, expected) in [
-        ("", "there is no element"),
+        ("", "one object `infinispan` was expected"),
+        ("<!-- x -->", "there is no element"),
         ("<config/>", "<config> where <infinispan> was expected"),
         ("<infinispan>", "ends within an element"),
         ("<infinispan/>", "there is no <cache-container>"),
