@@ -475,6 +475,10 @@ impl ServerCommand {
             Some(name) => builder.default_cache(name),
         };
         if let Some(users) = &self.users {
+            anyhow::ensure!(
+                !file.is_some_and(ServerFile::has_cache_roles),
+                "--users: the roles of caches in --config are those of its users; use its properties-realm"
+            );
             builder = builder.users(Users::read(users)?);
         }
         if let Some(mechanisms) = &self.mechanisms {

@@ -17,7 +17,6 @@ use crate::media::{Format, Types};
 use crate::ops::bucket::Bucket;
 use crate::ops::filter::{self, EntrySelection, Filter};
 use crate::ops::query;
-use crate::security::role::Permissions;
 use crate::security::{Tokens, properties, tls};
 use crate::server_file::ServerFile;
 use crate::transactions::{self, Record};
@@ -84,7 +83,7 @@ pub fn server_file(text: &str) -> Option<usize> {
 /// Reads users and their groups in Infinispan's files of properties; whether they are valid.
 pub fn properties(text: &str) -> bool {
     let Ok(groups) = properties::groups(text) else { return false };
-    properties::users(text, &groups, |_, _| Permissions::default()).is_ok()
+    properties::users(text, &groups, |_, _| Default::default()).is_ok()
 }
 
 /// Recodes a definition in XML, JSON or YAML; `None` if it is refused.

@@ -46,4 +46,9 @@ impl Session {
         };
         (session, pushes)
     }
+
+    /// The cache that a name in a request means; the name itself if there is none.
+    pub(crate) fn cache_name(&self, name: &str) -> String {
+        self.caches.resolved_name(name)
+    }
 }

@@ -13,7 +13,7 @@ use consort_sasl::scram::{Hash, Verifier};
 
 use crate::security::role::Permissions;
 use crate::security::secret::Secret;
-use crate::security::users::{UserEntry, Users};
+use crate::security::users::{CachePermissions, UserEntry, Users};
 
 /// The users of a file; each costs memory and, with a password in cleartext, three hashes.
 pub(crate) const USERS_MAX: usize = 100_000;
@@ -158,11 +158,14 @@ pub(crate) fn groups(text: &str) -> Result<BTreeMap<String, BTreeSet<String>>, P
     Ok(all)
 }
 
+/// The permissions of a user.
+pub(crate) type Grants = (Permissions, CachePermissions);
+
 /// Reads the users, with the permissions that a function has for a user's name and groups.
 pub(crate) fn users(
     text: &str,
     groups: &BTreeMap<String, BTreeSet<String>>,
-    permissions: impl Fn(&str, &BTreeSet<String>) -> Permissions,
+    mut grants: impl FnMut(&str, &BTreeSet<String>) -> Grants,
 ) -> Result<Users, PropertiesError> {
     let is_encrypted = match comment(text, "ALGORITHM") {
         Some("encrypted") => true,
@@ -180,7 +183,7 @@ pub(crate) fn users(
         let wrong = |reason: String| PropertiesError { line, reason };
         let prepared =
             prepare(&name).map_err(|_| wrong(format!("{name:?} is not a valid name")))?.into_owned();
-        let permissions = permissions(&name, groups.get(&name).unwrap_or(&none));
+        let (permissions, by_cache) = grants(&name, groups.get(&name).unwrap_or(&none));
         let entry = if is_encrypted {
             UserEntry::with_verifiers(permissions, verifiers(line, &name, &value)?)
         } else {
@@ -188,7 +191,7 @@ pub(crate) fn users(
                 prepare(&value).map_err(|_| wrong(format!("user {name}: the password is not valid")))?;
             UserEntry::with_password(permissions, password.into_owned())
         };
-        users.add(prepared, entry);
+        users.add(prepared, entry.by_cache(by_cache));
     }
     Ok(users)
 }
@@ -198,8 +201,11 @@ mod tests {
     use super::*;
     use crate::security::role::Permission;
 
-    fn all(_: &str, groups: &BTreeSet<String>) -> Permissions {
-        if groups.contains("admin") { Permissions::new(&[Permission::Admin]) } else { Permissions::default() }
+    fn all(_: &str, groups: &BTreeSet<String>) -> Grants {
+        let is_admin = groups.contains("admin");
+        let permissions =
+            if is_admin { Permissions::new(&[Permission::Admin]) } else { Permissions::default() };
+        (permissions, CachePermissions::default())
     }
 
     fn read(text: &str) -> Result<Users, PropertiesError> {

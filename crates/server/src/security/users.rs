@@ -100,9 +100,13 @@ pub(crate) struct User {
     pub(crate) permissions: Permissions,
 }
 
+/// Permissions in caches with roles of their own; those of all other caches are the user's. Users with the same roles share it.
+pub(crate) type CachePermissions = Arc<BTreeMap<String, Permissions>>;
+
 #[derive(Clone)]
 pub(crate) struct UserEntry {
     pub(crate) permissions: Permissions,
+    pub(crate) by_cache: CachePermissions,
     verifiers: [Option<Verifier>; Hash::ALL.len()],
     /// Prepared; set if the file has it in cleartext.
     password: Option<String>,
@@ -117,8 +121,13 @@ impl UserEntry {
         }
     }
 
+    fn new(permissions: Permissions) -> Self {
+        let by_cache = CachePermissions::default();
+        Self { permissions, by_cache, verifiers: Default::default(), password: None }
+    }
+
     pub(crate) fn with_verifiers(permissions: Permissions, all: Vec<Verifier>) -> Self {
-        let mut entry = Self { permissions, verifiers: Default::default(), password: None };
+        let mut entry = Self::new(permissions);
         for verifier in all {
             let at = index_of(Some(verifier.hash()));
             entry.verifiers[at] = Some(verifier);
@@ -128,7 +137,11 @@ impl UserEntry {
 
     /// [`Users::add`] derives its verifiers.
     pub(crate) fn with_password(permissions: Permissions, password: String) -> Self {
-        Self { permissions, verifiers: Default::default(), password: Some(password) }
+        Self { password: Some(password), ..Self::new(permissions) }
+    }
+
+    pub(crate) fn by_cache(self, by_cache: CachePermissions) -> Self {
+        Self { by_cache, ..self }
     }
 
     /// Derives verifiers from a password in cleartext. The salts follow from the secret, so that all servers have the same,
@@ -231,7 +244,7 @@ impl Users {
             let role = Role::from_name(role).ok_or_else(|| LineError::Role(role.to_owned()))?;
             permissions = permissions.union(role.permissions());
         }
-        let mut known = UserEntry { permissions, verifiers: Default::default(), password: None };
+        let mut known = UserEntry::new(permissions);
         for (at, word) in words.enumerate().map(|(at, word)| (at + 3, word)) {
             if let Some(password) = word.strip_prefix("password:") {
                 let password = prepare(password).map_err(|_| LineError::Password(at))?.into_owned();

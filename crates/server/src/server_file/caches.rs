@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cache_roles::{self, CacheAccess};
 use super::cache_settings;
 use super::document::Node;
 use super::problem::{Place, Problems};
@@ -24,6 +25,14 @@ struct CacheElement {
     is_template: bool,
     /// Under the name of the kind, `local-cache`.
     node: Node,
+}
+
+/// Definitions of caches and templates.
+pub(super) struct ReadCaches {
+    pub(super) definitions: CacheDefinitions,
+    /// Caches that need a directory for data.
+    pub(super) stored: BTreeMap<String, Place>,
+    pub(super) access: BTreeMap<String, CacheAccess>,
 }
 
 /// All caches of a container, in order.
@@ -90,9 +99,9 @@ impl CacheElements {
         self.all.iter().any(|(other, cache)| other == name && !cache.is_template)
     }
 
-    pub(super) fn read(&self, problems: &mut Problems) -> (CacheDefinitions, BTreeMap<String, Place>) {
+    pub(super) fn read(&self, problems: &mut Problems) -> ReadCaches {
         let mut definitions = CacheDefinitions::none(problems.file());
-        let mut stored = BTreeMap::new();
+        let (mut stored, mut access) = (BTreeMap::new(), BTreeMap::new());
         for (name, cache) in &self.all {
             let what = if cache.is_template { "template" } else { "cache" };
             let label = format!("{what} `{name}`");
@@ -110,6 +119,10 @@ impl CacheElements {
             }
             let Some(mut node) = self.merged(name, &cache.node, problems) else { continue };
             cache_settings::report(&label, &mut node, problems);
+            let own_access = cache_roles::take(&mut node, problems);
+            if !cache.is_template {
+                access.insert(name.clone(), own_access);
+            }
             let Some(definition) = read_located(name, &label, node, problems) else { continue };
             if definition.store.is_some() {
                 stored.insert(name.clone(), cache.node.place);
@@ -122,7 +135,7 @@ impl CacheElements {
                 definitions.templates.push((name.clone(), definition));
             }
         }
-        (definitions, stored)
+        ReadCaches { definitions, stored, access }
     }
 
     /// With the settings of its template, of that one's template, and so on; one of Infinispan's own stays as an attribute.

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 
 use super::ServerFile;
+use super::cache_roles::CacheAccess;
 use crate::catalog::definition::{self, Definition};
 
 /// Settings that a server with the file has, one a line.
@@ -113,6 +114,16 @@ impl Effective<'_> {
         if let Some(roles) = &file.roles {
             let names: Vec<&str> = roles.roles.keys().map(String::as_str).collect();
             line(f, "roles", names.join(", "))?;
+        }
+        for (cache, access) in file.access.iter().filter(|_| file.roles.is_some()) {
+            match access {
+                CacheAccess::AllUsers => line(f, "access", format_args!("{cache}: all authenticated users"))?,
+                CacheAccess::AllRoles => line(f, "access", format_args!("{cache}: all roles"))?,
+                CacheAccess::Roles(roles, _) => {
+                    let names: Vec<&str> = roles.iter().map(String::as_str).collect();
+                    line(f, "access", format_args!("{cache}: {}", names.join(", ")))?;
+                }
+            }
         }
         match &file.data {
             Some(data) => line(f, "data", data.display()),

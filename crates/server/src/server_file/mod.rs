@@ -5,6 +5,7 @@
 //! [`roles`] read the container, [`network`], [`endpoints`] and [`realms`] the server. [`stack`] passes the stack to its own
 //! reader, [`effective`] shows the result.
 
+mod cache_roles;
 mod cache_settings;
 mod caches;
 mod container;
@@ -22,13 +23,14 @@ mod stack;
 mod tests;
 mod yaml;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use consort_conf::{Stack, Variables};
 use consort_tls::{ClientCertificates, Identity, Roots};
 
+use self::cache_roles::CacheAccess;
 use self::container::{Container, Locations, Transport};
 use self::document::{FILE_BYTES_MAX, Node};
 pub use self::effective::Effective;
@@ -36,13 +38,13 @@ use self::endpoints::Endpoint;
 use self::network::Network;
 use self::problem::Problems;
 pub use self::problem::{Place, Problem, Severity};
-use self::realms::Realm;
+use self::realms::{Realm, RealmUsers};
 use self::roles::RolesSettings;
 use self::section::Section;
 use crate::catalog::definition::CacheDefinitions;
 use crate::security::properties;
 use crate::security::role::{Permissions, Role};
-use crate::security::users::Users;
+use crate::security::users::{CachePermissions, Users};
 use crate::server::ServerBuilder;
 
 /// The outermost element of Infinispan's files.
@@ -85,6 +87,8 @@ pub struct ServerFile {
     endpoint: Option<Endpoint>,
     realm: Option<Realm>,
     roles: Option<RolesSettings>,
+    /// By cache.
+    access: BTreeMap<String, CacheAccess>,
     users: Option<Users>,
     tls: Option<(Identity, ClientCertificates)>,
 }
@@ -146,6 +150,7 @@ impl ServerFile {
             endpoint: None,
             realm: None,
             roles: None,
+            access: BTreeMap::new(),
             users: None,
             tls: None,
         }
@@ -212,8 +217,9 @@ impl ServerFile {
         problems: &mut Problems,
     ) -> Container<'n> {
         let mut container = container::read(node, locations, problems);
-        let (definitions, stored) = container.caches.read(problems);
-        (self.definitions, self.stored) = (definitions, stored);
+        let read = container.caches.read(problems);
+        (self.definitions, self.stored, self.access) = (read.definitions, read.stored, read.access);
+        cache_roles::check(&self.access, container.roles.as_ref(), problems);
         for counter in container.counters.drain(..) {
             if counter.config.is_persistent {
                 self.stored.insert(format!("counter {}", counter.name), counter.place);
@@ -296,7 +302,7 @@ impl ServerFile {
             }
         }
         if let Some(files) = &realm.users {
-            match load_users(&files.users, files.groups.as_deref(), self.roles.as_ref()) {
+            match load_users(files, self.roles.as_ref(), &self.access) {
                 Ok(users) if users.count() == 0 => {
                     let file = files.users.display();
                     problems.refuse(
@@ -350,6 +356,11 @@ impl ServerFile {
     pub fn address(&self) -> Option<(&str, u16)> {
         let binding = self.endpoint.as_ref()?.binding.as_ref()?;
         Some((&binding.host, binding.port))
+    }
+
+    /// Whether roles have permissions by cache; they are roles of the file's users.
+    pub fn has_cache_roles(&self) -> bool {
+        self.roles.is_some() && self.access.values().any(|access| matches!(access, CacheAccess::Roles(..)))
     }
 
     /// Whether the endpoint names a realm with users, also if those cannot be read.
@@ -425,22 +436,35 @@ fn read_bounded(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{file} cannot be read: {error}"))
 }
 
-fn load_users(users: &Path, groups: Option<&Path>, roles: Option<&RolesSettings>) -> Result<Users, String> {
+fn load_users(
+    files: &RealmUsers,
+    roles: Option<&RolesSettings>,
+    access: &BTreeMap<String, CacheAccess>,
+) -> Result<Users, String> {
     let wrong = |path: &Path, error: properties::PropertiesError| {
         format!("{}:{}: {}", path.display(), error.line, error.reason)
     };
-    let all_groups = match groups {
+    let all_groups = match &files.groups {
         Some(path) => properties::groups(&read_bounded(path)?).map_err(|error| wrong(path, error))?,
         None => BTreeMap::new(),
     };
-    consort_tls::secrets::warn_if_open(users, "the users");
-    let text = read_bounded(users)?;
-    let permissions = |name: &str, groups: &std::collections::BTreeSet<String>| {
-        let Some(settings) = roles else { return Role::Admin.permissions() };
+    consort_tls::secrets::warn_if_open(&files.users, "the users");
+    let text = read_bounded(&files.users)?;
+    // Users with the same roles share their permissions by cache.
+    let mut known: BTreeMap<BTreeSet<String>, properties::Grants> = BTreeMap::new();
+    let grants = |name: &str, groups: &BTreeSet<String>| {
+        let Some(settings) = roles else { return (Role::Admin.permissions(), CachePermissions::default()) };
         let own = (!settings.only_groups).then_some(name);
-        let names = groups.iter().map(String::as_str).chain(own);
-        let all = names.filter_map(|name| settings.roles.get(name));
-        all.fold(Permissions::default(), |all, role| all.union(*role))
+        let names: BTreeSet<&str> = groups.iter().map(String::as_str).chain(own).collect();
+        let names: BTreeSet<&str> =
+            names.into_iter().filter(|name| settings.roles.contains_key(*name)).collect();
+        let key = names.iter().map(|name| (*name).to_owned()).collect();
+        let make = || {
+            let all = names.iter().filter_map(|name| settings.roles.get(*name));
+            let permissions = all.fold(Permissions::default(), |all, role| all.union(*role));
+            (permissions, CachePermissions::new(cache_roles::permissions(access, &names, settings)))
+        };
+        known.entry(key).or_insert_with(make).clone()
     };
-    properties::users(&text, &all_groups, permissions).map_err(|error| wrong(users, error))
+    properties::users(&text, &all_groups, grants).map_err(|error| wrong(&files.users, error))
 }

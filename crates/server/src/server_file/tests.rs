@@ -389,6 +389,27 @@ fn problems_in_yaml_have_their_places() {
 }
 
 #[test]
+fn caches_have_roles_of_their_own() {
+    let roles = "<security><authorization><role name=\"r\" permissions=\"READ\"/><role name=\"w\" permissions=\"ALL\"/>\
+                 </authorization></security>";
+    let file = container(&format!(
+        "{roles}<local-cache name=\"open\"/><local-cache name=\"all\"><security><authorization/></security></local-cache>\
+         <local-cache name=\"few\"><security><authorization roles=\"r\"/></security></local-cache>"
+    ));
+    assert_eq!(problems(&file), [] as [String; 0]);
+    let settings = file.roles.as_ref().unwrap();
+    let of = |own: &[&str]| cache_roles::permissions(&file.access, &own.iter().copied().collect(), settings);
+    let (none, reader, writer) = (of(&[]), of(&["r"]), of(&["w"]));
+    use crate::Permission::{Create, Read, Write};
+    assert!(none["open"].contain(Write) && !none["open"].contain(Create) && !none["few"].contain(Read));
+    assert!(reader["few"].contain(Read) && !reader["few"].contain(Write) && !writer["few"].contain(Read));
+    assert!(!reader.contains_key("all"), "the user's permissions apply");
+    let few = "<local-cache name=\"few\"><security><authorization roles=\"r x\"/></security></local-cache>";
+    assert!(refused(&container(few))[0].contains("needs <security><authorization> in the container"));
+    assert!(refused(&container(&format!("{roles}{few}")))[0].contains("the container has no role `x`"));
+}
+
+#[test]
 fn files_are_bounded() {
     let deep = format!("<infinispan>{}", "<a>".repeat(NESTING_MAX + 1));
     assert!(refused(&parse(&deep))[0].contains("nested deeper"), "{:?}", refused(&parse(&deep)));
