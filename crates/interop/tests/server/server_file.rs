@@ -115,7 +115,7 @@ fn file_of_the_distribution_starts_when_it_has_users() {
         fs::write(files.path("users.properties"), "#$REALM_NAME=default$\n").expect("a file");
         let (code, text) = check(&[&config]);
         assert!(
-            code == Some(1) && text.contains(":42:19: refused: ") && text.contains("has no users"),
+            code == Some(1) && text.contains(":43:19: refused: ") && text.contains("has no users"),
             "{text}"
         );
     });
@@ -133,8 +133,8 @@ fn check_lists_all_problems_and_a_server_does_not_start_with_them() {
         let (code, text) = check(&[&config, "-Dnode=A"]);
         assert_eq!(code, Some(1), "{text}");
         for expected in [
-            "14:34: refused: cache `open`: owners of replicated-cache cannot be 2",
-            "17:3: warning: jmx",
+            "15:35: refused: cache `open`: owners of replicated-cache cannot be 2",
+            "18:3: warning: jmx",
             "<ldap-realm>: there is no LDAP",
             "2 refused",
         ] {

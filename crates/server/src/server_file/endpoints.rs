@@ -29,11 +29,10 @@ const ENDPOINT_REFUSALS: Reasons = &[
         "resp-connector",
         "there is no RESP protocol; leave it out, or keep an Infinispan server for its clients",
     ),
-    (
-        "rest-connector",
-        "there is no REST API for entries; leave it out: /health and /metrics are on the clients' port in any case",
-    ),
 ];
+
+/// Infinispan's server does not start without it, so it says little about clients.
+const REST: &str = "there is no REST API for entries, and its requests get 404; /health and /metrics are on the clients' port";
 
 /// The clients' port.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -88,6 +87,7 @@ fn read_endpoint(
     idle_timeout(&mut section, problems);
     section.warn(COMMON_WARNINGS, problems);
     section.refuse(ENDPOINT_REFUSALS, problems);
+    section.warn(&[("rest-connector", REST)], problems);
     if let Some(filter) = section.child("ip-filter", problems) {
         endpoint.filter = read_filter(filter, problems);
     }
@@ -135,6 +135,7 @@ fn read_connectors<'n>(named: &'n Node, problems: &mut Problems) -> Vec<&'n Node
         let refusal = ENDPOINT_REFUSALS.iter().find(|(name, _)| *name == inner.name);
         match (&inner.name[..], refusal) {
             ("hotrod-connector", _) => found.push(inner),
+            ("rest-connector", _) => problems.warn(inner.place, format!("<rest-connector>: {REST}")),
             (name, Some((_, why))) => problems.refuse(inner.place, format!("<{name}>: {why}")),
             (name, None) => problems.refuse(inner.place, format!("unknown connector <{name}>")),
         }

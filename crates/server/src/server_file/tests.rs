@@ -249,14 +249,31 @@ fn endpoint_has_a_port_with_offset_and_an_address_filter() {
     }
 }
 
+/// The files with which interop tests start Infinispan's server.
+#[test]
+fn files_of_infinispan_servers_in_tests_are_read() {
+    let variables = Variables::new()
+        .with("infinispan.node.name", "A")
+        .with("infinispan.bind.port", "11222")
+        .with("consort.tls.port", "11223");
+    let open = include_str!("../../../../interop/infinispan-server/infinispan.xml");
+    let file = ServerFile::parse("i.xml", open, &variables);
+    assert_eq!((refused(&file), file.address()), (Vec::new(), Some(("127.0.0.1", 11222))));
+    assert_eq!(problems(&file).len(), 1, "a rest-connector: {:?}", problems(&file));
+    let secured = include_str!("../../../../interop/infinispan-server/secured.xml");
+    let secured = ServerFile::parse("i.xml", secured, &variables);
+    let all = refused(&secured);
+    assert!(all.len() == 1 && all[0].contains("a second endpoint"), "{all:?}");
+}
+
 #[test]
 fn parts_of_a_server_without_counterpart_are_refused() {
     for (text, expected) in [
         ("<endpoints socket-binding=\"none\"/>", "no socket-binding `none`; socket-bindings: b"),
         ("<endpoints socket-binding=\"b\" security-realm=\"r\"/>", "no security realm `r`"),
         (
-            "<endpoints socket-binding=\"b\"><rest-connector/></endpoints>",
-            "<rest-connector>: there is no REST API",
+            "<endpoints socket-binding=\"b\"><resp-connector/></endpoints>",
+            "<resp-connector>: there is no RESP protocol",
         ),
         ("<endpoints socket-binding=\"b\"><endpoint/><endpoint/></endpoints>", "a second endpoint"),
         (
