@@ -299,12 +299,6 @@ impl Caches {
         self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// The cache that a client means by a name: that of an alias, or the default cache.
-    pub(crate) fn resolved_name(&self, name: &str) -> String {
-        let name = if name.is_empty() { self.default_cache.as_deref().unwrap_or_default() } else { name };
-        self.alias_here(name).unwrap_or_else(|| name.to_owned())
-    }
-
     /// Opens the cache here first if another server has just created it.
     pub(crate) async fn find(&self, name: &str) -> Result<Option<Arc<ServedCache>>, AdminError> {
         if let Some(served) = self.get(name) {

@@ -8,7 +8,7 @@ use super::roles::RolesSettings;
 use super::section::Section;
 use crate::security::role::{Permission, Permissions};
 
-/// Who may use a cache, if the container has authorization.
+/// The users with permissions in a cache, if the container has authorization.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum CacheAccess {
     /// The cache has no authorization: as in Infinispan, each authenticated user may read, write and listen.

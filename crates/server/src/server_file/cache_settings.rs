@@ -3,7 +3,7 @@
 use super::document::Node;
 use super::problem::Problems;
 
-/// An element within the cache (the empty name: the cache), an attribute, values that agree with what Consort does, and the
+/// An element within the cache (the empty name: the cache), an attribute, values that agree with Consort's behaviour, and the
 /// reason.
 type Setting = (&'static str, &'static str, &'static [&'static str], &'static str);
 

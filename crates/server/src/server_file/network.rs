@@ -8,7 +8,7 @@ use super::document::Node;
 use super::problem::{Place, Problems};
 use super::section::Section;
 
-/// Kinds of addresses, and what selects them here.
+/// Kinds of addresses, and their selectors.
 const SELECTORS: &[(&str, &str)] = &[
     ("loopback", "LOOPBACK"),
     ("non-loopback", "NON_LOOPBACK"),

@@ -1,4 +1,4 @@
-//! Problems of a server's file: where, what, and what to do instead.
+//! Problems of a server's file, with place and alternative.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub struct Problem {
     pub place: Place,
     /// Whether a server starts nevertheless.
     pub severity: Severity,
-    /// What is wrong, and the alternative.
+    /// The reason, and the alternative.
     pub text: String,
 }
 
