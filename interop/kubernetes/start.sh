@@ -20,6 +20,17 @@ start() {
     "$@" > "$directory/log/$name.log" 2>&1 < /dev/null &
 }
 
+# Runs a program again and again, and writes its process into a file.
+supervise() {
+    local file=$1
+    shift
+    while true; do
+        "$@" &
+        echo $! > "$file"
+        wait $! || log "$1 $2 has ended"
+    done
+}
+
 # Waits for a command to succeed.
 await() {
     local what=$1 n=0
@@ -81,9 +92,11 @@ network() {
     done
 }
 
+# Starts it again when it ends: tests kill it.
 api_server() {
     local keys="$directory/keys"
-    start kube-apiserver "$program" kube-apiserver --etcd-servers="http://$api:2379" --advertise-address=$api \
+    supervise "$directory/kube-apiserver.pid" \
+        "$program" kube-apiserver --etcd-servers="http://$api:2379" --advertise-address=$api \
         --secure-port=6443 --tls-cert-file="$keys/apiserver.crt" --tls-private-key-file="$keys/apiserver.key" \
         --client-ca-file="$keys/ca.crt" --kubelet-client-certificate="$keys/admin.crt" \
         --kubelet-client-key="$keys/admin.key" --kubelet-preferred-address-types=InternalIP \
@@ -91,13 +104,12 @@ api_server() {
         --service-account-issuer=https://kubernetes.default.svc --service-cluster-ip-range=10.96.0.0/16 \
         --service-account-extend-token-expiration=false \
         --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction
-    echo $! > "$directory/kube-apiserver.pid"
 }
 
 control_plane() {
     local keys="$directory/keys"
     start etcd "$program" etcd "http://$api:2379" "$directory/etcd"
-    api_server
+    start kube-apiserver api_server
     await "API server" admin get --raw /readyz
     start kube-controller-manager "$program" kube-controller-manager --kubeconfig="$keys/kube-controller-manager.kubeconfig" \
         --service-account-private-key-file="$keys/accounts.key" --root-ca-file="$keys/ca.crt" \

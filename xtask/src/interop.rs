@@ -109,6 +109,12 @@ pub(crate) fn kubernetes(filter: Option<&str>) -> Outcome {
     run(&[TOOLS, KUBERNETES_TOOLS].concat(), |program| program == KUBERNETES, filter)
 }
 
+/// The tests of [`kubernetes`] that take minutes each: twenty starts of a Deployment, and a token that expires.
+pub(crate) fn kubernetes_long(filter: Option<&str>) -> Outcome {
+    let tools = [TOOLS, KUBERNETES_TOOLS].concat();
+    run_with(&tools, |program| program == KUBERNETES, filter, &["--ignored"])
+}
+
 /// All other programs: the server's processes, the command's tools, the chart.
 pub(crate) fn processes(filter: Option<&str>) -> Outcome {
     let is_elsewhere = |program: &str| {
@@ -118,6 +124,15 @@ pub(crate) fn processes(filter: Option<&str>) -> Outcome {
 }
 
 fn run(tools: &[(&str, &str, &str)], is_selected: impl Fn(&str) -> bool, filter: Option<&str>) -> Outcome {
+    run_with(tools, is_selected, filter, &[])
+}
+
+fn run_with(
+    tools: &[(&str, &str, &str)],
+    is_selected: impl Fn(&str) -> bool,
+    filter: Option<&str>,
+    options: &[&str],
+) -> Outcome {
     let missing: Vec<String> = tools
         .iter()
         .filter(|(tool, argument, package)| {
@@ -139,6 +154,7 @@ fn run(tools: &[(&str, &str, &str)], is_selected: impl Fn(&str) -> bool, filter:
     arguments.extend(filter.map(str::to_owned));
     // Three clusters at a time, because each waits for a while.
     arguments.extend(["--", "--test-threads=3"].map(str::to_owned));
+    arguments.extend(options.iter().copied().map(str::to_owned));
     cargo_test(&arguments)
 }
 

@@ -50,6 +50,9 @@ enum Command {
         /// Only tests whose name contains this (with `--only`). For the step `semver`: the revision to compare with.
         #[arg(value_name = "FILTER")]
         filter: Option<String>,
+        /// Runs the long tests of the step instead, which take minutes each and are no part of the gate (with `--only kubernetes`).
+        #[arg(long, requires = "only")]
+        long: bool,
     },
     /// Measures Consort beside JGroups, bare sockets and other data grids in one run; `bench --help` lists the options.
     #[command(disable_help_flag = true)]
@@ -83,7 +86,8 @@ enum Command {
         output: Option<String>,
     },
     /// Makes all files of a release in `target/release-files`: an archive and a Debian package with the command, completions and
-    /// manual pages, the book, the chart, the crates, the bill of materials, the changes and checksums.
+    /// manual pages, the book, the chart, the image, the crates, the bill of materials, the changes and checksums. Without buildah,
+    /// mmdebstrap or root the image is left out, with a line that says so.
     Release {
         /// Into this directory, which is new, empty or holds an earlier release: that one is removed.
         #[arg(long, value_name = "DIR")]
@@ -103,7 +107,8 @@ enum Command {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        Command::Test { only, filter } => steps::run(only.as_deref(), filter.as_deref()),
+        Command::Test { only, filter, long: true } => steps::run_long(only.as_deref(), filter.as_deref()),
+        Command::Test { only, filter, long: false } => steps::run(only.as_deref(), filter.as_deref()),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Fuzz { arguments } => fuzz::run(&arguments),
         Command::Reference => reference::write(),

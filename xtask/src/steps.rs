@@ -159,6 +159,25 @@ fn later_builds() -> Vec<Vec<String>> {
     builds
 }
 
+/// Runs the long tests of a step, which `only` names.
+pub(crate) fn run_long(only: Option<&str>, filter: Option<&str>) -> ExitCode {
+    if only != Some(LAST_STEP) {
+        eprintln!("only the step {LAST_STEP} has long tests: --only {LAST_STEP} --long");
+        return ExitCode::from(2);
+    }
+    match interop::kubernetes_long(filter) {
+        Outcome::Tested(0) => {
+            println!("no long test has this in its name");
+            ExitCode::FAILURE
+        }
+        Outcome::Passed | Outcome::Tested(_) => ExitCode::SUCCESS,
+        Outcome::Failed(why) | Outcome::Missing(why) | Outcome::Postponed(why) => {
+            println!("FAILED: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
     let is_selected = |name: &str| {
         only.is_none_or(|only| {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_group::{
-    Address, AddressBook, Event, Flags, Indication, Member, Message, PhysAddr, Stack, StateError, Time, View,
+    Address, AddressBook, Event, Flags, Indication, Member, Message, PhysAddr, RelayEvent, Stack, StateError,
+    Time, View,
 };
 use consort_net::{Application, Command, DriverHandle, EdgeState};
 use tokio::sync::{oneshot, watch};
@@ -155,9 +156,7 @@ impl Channel {
     ///
     /// [`SendError::Closed`]; with RSVP [`SendError::NotAcknowledged`].
     pub async fn send(&self, message: Message) -> Result<(), SendError> {
-        if let Some(relay) = self.owner.relay.as_ref().filter(|relay| !relay.has_room(&message)) {
-            relay.wait_for_room().await;
-        }
+        self.wait_for_bridges(&message).await;
         let bytes = weight(message.length());
         let gate = &self.shared().gate;
         match gate.try_pass(&message.dest, bytes) {
@@ -173,6 +172,12 @@ impl Channel {
         }
     }
 
+    async fn wait_for_bridges(&self, message: &Message) {
+        if let Some(relay) = self.owner.relay.as_ref().filter(|relay| !relay.has_room(message)) {
+            relay.wait_for_room().await;
+        }
+    }
+
     /// A destination with capacity does not wait for others.
     pub(crate) async fn send_each(
         &self,
@@ -183,8 +188,9 @@ impl Channel {
         let mut acknowledgements = Vec::new();
         while !dests.is_empty() {
             let at = self.shared().gate.pass(&dests, bytes).await.ok_or(SendError::Closed)?;
-            acknowledgements
-                .extend(self.submit_reserved(Message { dest: dests.remove(at), ..message.clone() })?);
+            let message = Message { dest: dests.remove(at), ..message.clone() };
+            self.wait_for_bridges(&message).await;
+            acknowledgements.extend(self.submit_reserved(message)?);
         }
         for wait in acknowledgements {
             wait.wait().await?;
@@ -407,6 +413,11 @@ impl Upcalls {
                 }
             }
             Event::Relay(event) => {
+                match &*event {
+                    RelayEvent::SitesDown(sites) => self.handlers.sites_lost(sites),
+                    RelayEvent::SiteUnreachable(site) => self.handlers.sites_lost(std::slice::from_ref(site)),
+                    _ => {}
+                }
                 if let Some(relay) = &self.relay {
                     relay.handle(*event);
                 }

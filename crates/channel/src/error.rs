@@ -65,6 +65,9 @@ pub enum RpcError {
     /// The member left or seems to have crashed.
     #[error("{0} left or is suspected")]
     Suspected(Member),
+    /// There is no way to the member's site any more. It may have carried the request out.
+    #[error("site `{0}` cannot be reached")]
+    SiteUnreachable(Box<str>),
     /// The member responded with an exception.
     #[error("{member} failed: {message}")]
     Remote {

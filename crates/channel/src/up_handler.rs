@@ -97,6 +97,11 @@ pub trait UpHandler: Send + Sync + 'static {
         let _ = members;
     }
 
+    /// These sites cannot be reached (RELAY2): messages to and from them may be lost.
+    fn sites_lost(&self, sites: &[Arc<str>]) {
+        let _ = sites;
+    }
+
     /// Exactly these members miss heartbeats, too few to be suspected.
     fn silent(&self, members: &[Address]) {
         let _ = members;
@@ -220,6 +225,10 @@ impl UpHandlers {
 
     pub(crate) fn suspected(&self, members: &[Address]) {
         self.each("suspected", |handler| handler.suspected(members));
+    }
+
+    pub(crate) fn sites_lost(&self, sites: &[Arc<str>]) {
+        self.each("sites_lost", |handler| handler.sites_lost(sites));
     }
 
     pub(crate) fn silent(&self, members: &[Address]) {

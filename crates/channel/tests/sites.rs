@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{PATIENCE, join, members};
+use cluster::{PATIENCE, join, join_rpc, members};
 use consort_channel::relay::SiteListener;
-use consort_channel::{Address, Channel, ChannelBuilder, Flags, Message, Receiver};
+use consort_channel::rpc::{RequestOptions, Responder, RpcDispatcher, RpcHandler};
+use consort_channel::{Address, Channel, ChannelBuilder, Flags, Message, Payload, Receiver, RpcError};
 use consort_conf::{Variables, parse_stack};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -260,6 +261,73 @@ async fn site_masters_that_flood_each_other_do_not_stop() {
     assert_eq!(lon.channels[0].sites().unwrap().dropped(), 0);
     close(lon).await;
     close(nyc).await;
+}
+
+/// Answers with its name, fails, or keeps the caller waiting.
+struct Named(&'static str);
+
+impl RpcHandler for Named {
+    fn handle(&self, request: Message, responder: Option<Responder>) {
+        let Some(responder) = responder else { return };
+        match request.payload_bytes().map(|bytes| &bytes[..]) {
+            Some(b"fail") => responder.reply(Err("requested".to_owned())),
+            Some(b"wait") => {}
+            _ => responder.reply(Ok(Payload::Bytes(Some(self.0.into())))),
+        }
+    }
+}
+
+async fn callee(files: &Files, site: &str, name: &'static str) -> RpcDispatcher {
+    join_rpc(&format!("calls-{site}"), files.builder(name, site, 1), Named(name)).await
+}
+
+#[tokio::test]
+async fn calls_reach_members_of_other_sites_and_fail_with_the_site() {
+    let files = Files::new("calls");
+    let lon = callee(&files, "lon", "A").await;
+    let b = callee(&files, "lon", "B").await;
+    let nyc = callee(&files, "nyc", "X").await;
+    let y = callee(&files, "nyc", "Y").await;
+    for (dispatcher, other) in [(&lon, "nyc"), (&b, "nyc"), (&nyc, "lon"), (&y, "lon")] {
+        members(dispatcher.channel(), 2).await;
+        let sites = dispatcher.channel().sites().expect("RELAY2");
+        timeout(PATIENCE, sites.wait_for(other)).await.expect("in time").unwrap();
+    }
+    let options = RequestOptions::all(PATIENCE);
+    let request = |text: &'static str| Payload::Bytes(Some(text.into()));
+    let named = |name: &'static str| Payload::Bytes(Some(name.into()));
+    let master = Address::site_master("nyc");
+    let to_y = y.channel().address().in_site("nyc", None);
+    for caller in [&lon, &b] {
+        assert_eq!(caller.call(&master, request("who"), &options).await, Ok(named("X")));
+        assert_eq!(caller.call(&to_y, request("who"), &options).await, Ok(named("Y")));
+        let failed = caller.call(&to_y, request("fail"), &options).await.unwrap_err().to_string();
+        assert!(failed.contains("requested"), "{failed}");
+    }
+    let called = [b.channel().address().clone(), to_y.clone(), Address::site_master("nyc")];
+    let rows = lon.call_members(&called, request("who"), &options).await.unwrap();
+    let mut rows: Vec<_> = rows.into_iter().map(|row| row.result.unwrap()).collect();
+    rows.sort_by_key(|payload| format!("{payload:?}"));
+    assert_eq!(rows, [named("B"), named("X"), named("Y")]);
+    let nowhere = lon.call(&Address::site_master("sfo"), request("who"), &options).await;
+    assert_eq!(nowhere, Err(RpcError::SiteUnreachable("sfo".into())));
+
+    // A call that is not answered ends with the site, and not before.
+    let waiting = {
+        let (b, to_y) = (b.clone(), to_y.clone());
+        tokio::spawn(async move { b.call(&to_y, request("wait"), &RequestOptions::all(PATIENCE)).await })
+    };
+    while b.pending() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(b.call(&master, request("who"), &options).await, Ok(named("X")));
+    assert!(!waiting.is_finished());
+    y.channel().clone().close().await;
+    nyc.channel().clone().close().await;
+    let lost = timeout(PATIENCE, waiting).await.expect("in time").unwrap();
+    assert_eq!(lost, Err(RpcError::SiteUnreachable("nyc".into())));
+    b.channel().clone().close().await;
+    lon.channel().clone().close().await;
 }
 
 #[tokio::test]

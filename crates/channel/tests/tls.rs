@@ -187,7 +187,15 @@ async fn certificates_may_have_one_name_for_all_members() {
         authority.file().display()
     );
     let a = place.join("A", &attributes, Arc::default()).await;
-    let b = place.join("B", &attributes, Arc::default()).await;
+    // As two files of a secret of Kubernetes.
+    let text = std::fs::read_to_string(&own).unwrap();
+    let key_at = text.find("-----BEGIN PRIVATE KEY").unwrap();
+    let (chain, key) = (authority.directory.join("tls.crt"), authority.directory.join("tls.key"));
+    std::fs::write(&chain, &text[..key_at]).unwrap();
+    std::fs::write(&key, &text[key_at..]).unwrap();
+    let store = format!("keystore_path=\"{}\"", own.display());
+    let apart = format!("keystore_path=\"{}\" tls.key_path=\"{}\"", chain.display(), key.display());
+    let b = place.join("B", &attributes.replace(&store, &apart), Arc::default()).await;
     one_view(&[&a, &b]).await;
     close(vec![a, b]).await;
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use consort_client::{CacheLoss, Client, EntryEvent, Event, EventKind, Filter, Li
 
 use crate::broken_pipe::print_error;
 use crate::password::Login;
+use crate::table::table;
 use crate::terminal::{Escaped, escape_bytes};
 
 #[derive(Args)]
@@ -21,6 +23,7 @@ use crate::terminal::{Escaped, escape_bytes};
     consort cache --at hotrods://shop.example --user alice ls\n  \
     consort cache ls shop --prefix app --values\n  \
     consort cache watch shop --state\n  \
+    consort cache stats shop\n  \
     consort cache alter shop expiration.lifespan 30m\n  \
     consort cache alias stock shop-2027   stock means shop-2027\n  \
     consort cache make-available          servers have crashed for good")]
@@ -101,6 +104,14 @@ enum Verb {
     Size {
         /// Name of the cache
         cache: String,
+    },
+    /// Print the statistics of a cache: of the server that is asked, and with names that begin with `global` of all servers
+    Stats {
+        /// Name of the cache
+        cache: String,
+        /// Print one JSON object; null is not counted
+        #[arg(long)]
+        json: bool,
     },
     /// Remove all keys
     Clear {
@@ -221,6 +232,7 @@ impl Cache {
                 }
             }
             Verb::Size { cache } => println!("{}", client.raw(&cache).size().await?),
+            Verb::Stats { cache, json } => print_stats(&client.raw(&cache).statistics().await?, json)?,
             Verb::Clear { cache } => client.raw(&cache).clear().await?,
             Verb::Create { cache, settings, volatile: true } => {
                 admin.create_volatile(&cache, &settings).await?;
@@ -251,6 +263,20 @@ impl Cache {
 /// Names of caches may contain line feeds.
 fn print_names(names: &[String]) {
     names.iter().for_each(|name| println!("{}", Escaped(name)));
+}
+
+/// Servers have -1 for what they do not count.
+fn print_stats(stats: &BTreeMap<String, i64>, is_json: bool) -> std::io::Result<()> {
+    let counted = |value: i64| (value >= 0).then_some(value);
+    let text = if is_json {
+        let object: serde_json::Map<String, serde_json::Value> =
+            stats.iter().map(|(name, &value)| (name.clone(), counted(value).into())).collect();
+        serde_json::to_string_pretty(&object)? + "\n"
+    } else {
+        let shown = |value: i64| counted(value).map_or_else(|| "-".to_owned(), |value| value.to_string());
+        table(&stats.iter().map(|(name, &value)| vec![name.clone(), shown(value)]).collect::<Vec<_>>())
+    };
+    std::io::stdout().lock().write_all(text.as_bytes())
 }
 
 fn print_losses(losses: &[CacheLoss]) -> std::io::Result<()> {

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
 
+use clap::ValueEnum;
 use tracing::Subscriber;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::EnvFilter;
@@ -12,11 +13,33 @@ use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 
 use crate::terminal::Escaping;
 
-pub(crate) fn init(filter: EnvFilter) {
+/// The form of each event's line.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Time, level, target, message and fields, as people read them
+    #[default]
+    Text,
+    /// One JSON object with timestamp, level, target, message and the fields
+    Json,
+}
+
+pub(crate) fn init(filter: EnvFilter, format: LogFormat) {
     let is_terminal = std::io::stderr().is_terminal();
-    let subscriber = subscriber(filter, is_terminal, std::io::stderr);
     // Nothing else of this process logs.
-    let _ = tracing::subscriber::set_global_default(subscriber);
+    let _ = match format {
+        LogFormat::Text => {
+            tracing::subscriber::set_global_default(subscriber(filter, is_terminal, std::io::stderr))
+        }
+        LogFormat::Json => tracing::subscriber::set_global_default(json(filter, std::io::stderr)),
+    };
+}
+
+/// JSON escapes control characters itself.
+fn json<W>(filter: EnvFilter, writer: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(writer).finish()
 }
 
 fn subscriber<W>(filter: EnvFilter, is_terminal: bool, writer: W) -> impl Subscriber + Send + Sync
@@ -110,13 +133,40 @@ mod tests {
         }
     }
 
+    impl Written {
+        fn of<S: Subscriber + Send + Sync + 'static>(
+            subscriber: impl FnOnce(EnvFilter, Box<dyn Fn() -> Self + Send + Sync>) -> S,
+            log: impl FnOnce(),
+        ) -> String {
+            let written = Self::default();
+            let to = written.clone();
+            let subscriber = subscriber(EnvFilter::new("trace"), Box::new(move || to.clone()));
+            tracing::subscriber::with_default(subscriber, log);
+            let bytes = std::mem::take(&mut *written.0.lock().unwrap());
+            String::from_utf8(bytes).unwrap()
+        }
+    }
+
     fn written(is_terminal: bool, log: impl FnOnce()) -> String {
-        let written = Written::default();
-        let to = written.clone();
-        let subscriber = subscriber(EnvFilter::new("trace"), is_terminal, move || to.clone());
-        tracing::subscriber::with_default(subscriber, log);
-        let bytes = std::mem::take(&mut *written.0.lock().unwrap());
-        String::from_utf8(bytes).unwrap()
+        Written::of(|filter, writer| subscriber(filter, is_terminal, writer), log)
+    }
+
+    #[test]
+    fn event_is_one_json_object_with_its_fields() {
+        let log = Written::of(json, || {
+            let error = Outer(std::io::Error::other(HOSTILE));
+            tracing::warn!(cache = HOSTILE, nodes = 3, %error, "is slow");
+            tracing::info!("second");
+        });
+        let lines: Vec<serde_json::Value> =
+            log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2, "{log}");
+        assert!(!log.replace('\n', "").contains(|c: char| c.is_ascii_control()), "{log:?}");
+        let [first, second] = &lines[..] else { panic!("{log}") };
+        assert_eq!((&first["level"], &first["message"]), (&"WARN".into(), &"is slow".into()));
+        assert_eq!((&first["cache"], &first["nodes"]), (&HOSTILE.into(), &3.into()));
+        assert_eq!((&first["error"], &second["message"]), (&"outer\n\u{1b}[31m".into(), &"second".into()));
+        assert!(first["timestamp"].is_string() && first["target"] == "consort::log::tests");
     }
 
     const HOSTILE: &str = "x\n2026-01-01T00:00:00Z ERROR forged: \r\u{1b}[31m\u{202e}\u{85}\u{7}";

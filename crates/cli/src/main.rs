@@ -126,7 +126,12 @@ fn main() -> ExitCode {
     // A stack has layers that log messages only if its file names them.
     let messages = Directive::from_str(&format!("{}=info", consort_group::protocols::message_log::TARGET));
     let filter = filter.add_directive(switched.expect("a directive"));
-    log::init(filter.add_directive(messages.expect("a directive")));
+    let format = match &arguments.command {
+        Command::Server(server) => server.log_format,
+        Command::Router(router) => router.log_format,
+        _ => log::LogFormat::Text,
+    };
+    log::init(filter.add_directive(messages.expect("a directive")), format);
     let result = match arguments.command {
         Command::Demo(demo) => on_one_thread(demo.run()),
         Command::Chaos(chaos) => on_one_thread(chaos.run()),

@@ -13,6 +13,7 @@ use consort_router::{Router as Routes, RouterClientTls, RouterConfig, RouterTls}
 use consort_tls::{ClientCertificates, Identity, Roots};
 
 use crate::listener_tls::ListenerTls;
+use crate::log::LogFormat;
 use crate::shutdown::Signals;
 use crate::table::table;
 
@@ -53,6 +54,9 @@ pub(crate) struct Router {
     /// Do not report closed connections to the other members of the group
     #[arg(long)]
     no_suspect: bool,
+    /// Form of each event in the log
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) log_format: LogFormat,
     #[command(flatten)]
     tls: ListenerTls,
     /// List the members that are registered with this router, instead of running one. With --tls-ca, and --tls-cert and

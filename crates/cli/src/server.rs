@@ -17,6 +17,7 @@ use crate::descriptors;
 use crate::dns_wait;
 use crate::join::Join;
 use crate::listener_tls::ListenerTls;
+use crate::log::LogFormat;
 use crate::password;
 use crate::reload::{Files, Reload, TlsFiles, TokenFile};
 use crate::server_config;
@@ -112,6 +113,9 @@ pub(crate) struct ServerCommand {
     /// Advertise this address to clients, if it differs from the address that the server listens on.
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
+    /// Advertise this port to clients, if it differs from the port that the server listens on. For a NodePort of Kubernetes
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    advertise_port: Option<u16>,
     /// Cluster of servers to join; without it, the server runs alone
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
@@ -168,6 +172,9 @@ pub(crate) struct ServerCommand {
     /// requests. Default: that of --config, or default
     #[arg(long, value_name = "NAME")]
     default_cache: Option<String>,
+    /// Form of each event in the log
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) reserve: Reserve,
     #[command(flatten)]
@@ -459,6 +466,9 @@ impl ServerCommand {
         }
         if let Some(advertise) = &self.advertise {
             builder = builder.advertised(advertise);
+        }
+        if let Some(port) = self.advertise_port {
+            builder = builder.advertised_port(port);
         }
         if let Some(data) = &self.data {
             builder = builder.data(data);

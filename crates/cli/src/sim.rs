@@ -388,8 +388,12 @@ struct Summary {
     packets: u64,
     bytes: u64,
     delivered: u64,
+    merges: u64,
+    proven: u64,
     /// Sorted.
     healed: Vec<Duration>,
+    /// Sorted.
+    met: Vec<Duration>,
 }
 
 impl Summary {
@@ -397,20 +401,33 @@ impl Summary {
         let sum = |of: fn(&Report) -> u64| reports.iter().map(|(_, report)| of(report)).sum();
         let mut healed: Vec<Duration> = reports.iter().map(|(_, report)| report.healed_after).collect();
         healed.sort_unstable();
+        let mut met: Vec<Duration> = reports.iter().map(|(_, report)| report.met_after).collect();
+        met.sort_unstable();
         Self {
             seeds: reports.len(),
             members: reports.iter().map(|(_, report)| report.members).sum(),
             packets: sum(|report| report.packets),
             bytes: sum(|report| report.bytes),
             delivered: sum(|report| report.delivered),
+            merges: sum(|report| report.merges as u64),
+            proven: sum(|report| report.proven as u64),
             healed,
+            met,
         }
     }
 
     fn healed(&self, part: f64) -> f64 {
-        let at = (self.healed.len() as f64 * part).ceil() as usize;
-        self.healed.get(at.saturating_sub(1)).map_or(0.0, Duration::as_secs_f64)
+        quantile(&self.healed, part)
     }
+
+    fn met(&self, part: f64) -> f64 {
+        quantile(&self.met, part)
+    }
+}
+
+fn quantile(sorted: &[Duration], part: f64) -> f64 {
+    let at = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(at.saturating_sub(1)).map_or(0.0, Duration::as_secs_f64)
 }
 
 fn table(reports: &[(u64, Report)]) -> String {
@@ -422,6 +439,12 @@ fn table(reports: &[(u64, Report)]) -> String {
         row("packets", all.packets.to_string()),
         row("bytes", all.bytes.to_string()),
         row("messages delivered", all.delivered.to_string()),
+        row("crashes proven", all.proven.to_string()),
+        row("merges", all.merges.to_string()),
+        row("one view, median", format!("{:.2} s", all.met(0.5))),
+        row("one view, 90 %", format!("{:.2} s", all.met(0.9))),
+        row("one view, 99 %", format!("{:.2} s", all.met(0.99))),
+        row("one view, longest", format!("{:.2} s", all.met(1.0))),
         row("healing time, median", format!("{:.2} s", all.healed(0.5))),
         row("healing time, 90 %", format!("{:.2} s", all.healed(0.9))),
         row("healing time, 99 %", format!("{:.2} s", all.healed(0.99))),
@@ -438,6 +461,11 @@ fn json(reports: &[(u64, Report)]) -> String {
         "packets": all.packets,
         "bytes": all.bytes,
         "delivered": all.delivered,
+        "proven_crashes": all.proven,
+        "merges": all.merges,
+        "one_view_seconds": {
+            "p50": all.met(0.5), "p90": all.met(0.9), "p99": all.met(0.99), "max": all.met(1.0),
+        },
         "healed_seconds": {
             "p50": all.healed(0.5), "p90": all.healed(0.9), "p99": all.healed(0.99), "max": all.healed(1.0),
         },

@@ -248,6 +248,14 @@ impl Client {
         self.inner.all().iter().map(of).collect()
     }
 
+    /// Returns the servers of a cache's topology, usable or not. Empty before the first response to a request for the cache, and for
+    /// servers without topologies.
+    pub fn servers_of(&self, cache: &str) -> Vec<ServerAddress> {
+        let routing = self.inner.cache(cache).routing();
+        let servers = routing.iter().flat_map(|routing| routing.servers());
+        servers.map(|server| server.address.clone()).collect()
+    }
+
     /// Returns the usable servers.
     pub fn servers(&self) -> Vec<String> {
         let servers = self.inner.all();

@@ -37,6 +37,10 @@ impl IgnoredAttribute {
     }
 }
 
+/// Attributes that JGroups does not know: it refuses files that set them.
+const CONSORTS_OWN: &[(&str, &[&str])] =
+    &[("FD_SOCK2", &["num_refused_probes"]), ("MERGE3", &["lost_interval"])];
+
 /// `true` is a deprecated attribute.
 type Names = BTreeMap<&'static str, bool>;
 
@@ -51,6 +55,9 @@ static KNOWN: LazyLock<BTreeMap<&'static str, Names>> = LazyLock::new(|| {
         }
         let names = table.entry(protocol).or_default();
         names.extend(words.map(|word| word.strip_suffix('!').map_or((word, false), |name| (name, true))));
+    }
+    for (protocol, own) in CONSORTS_OWN {
+        table.entry(protocol).or_default().extend(own.iter().map(|name| (*name, false)));
     }
     table
 });
@@ -295,6 +302,7 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "tls.cipher_suites",
     "tls.client_auth",
     "tls.enabled",
+    "tls.key_path",
     "tls.keystore_path",
     "tls.protocols",
     "tls.server_name",
@@ -508,6 +516,14 @@ mod tests {
             }
         }
         assert_eq!((without, unknown), (Vec::<String>::new(), Vec::<&&str>::new()));
+    }
+
+    #[test]
+    fn own_attributes_are_read_and_nearest_names_include_them() {
+        let text =
+            "<config><TCP/><MERGE3 lost_interval=\"2s\"/><FD_SOCK2 num_refused_probes=\"0\"/></config>";
+        assert_eq!(parse_stack("my.xml", text, &Variables::new()).unwrap().ignored, []);
+        assert!(error("<config><TCP/><MERGE3 lost_intervall=\"2s\"/></config>").contains("lost_interval"));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use consort_conf::{Variables, load_stack};
 use consort_group::config::StackConfig;
 use consort_group::protocols::registry;
 use consort_group::{
-    Address, ConnId, Effect, Event, Flags, Indication, Message, Outcome, PhysAddr, PodList, Protocol, Rng,
-    Stack, StackSetup, Time, Token, TransmitDest, View,
+    Address, ConnId, Effect, Event, Flags, Indication, Message, Outcome, PhysAddr, PodList, PortState,
+    Protocol, Rng, Stack, StackSetup, Time, Token, TransmitDest, View,
 };
 use consort_net::Interface;
 use consort_sim::Schedule;
@@ -294,7 +294,7 @@ impl Cluster {
     fn close(&mut self, conn: ConnId, is_graceful: bool) {
         let Some(near) = self.ends.remove(&conn) else { return };
         if let Some(far) = self.ends.remove(&near.far) {
-            let outcome = Outcome::Closed { conn: near.far, is_graceful };
+            let outcome = Outcome::Closed { conn: near.far, is_graceful, is_reset: false };
             self.at(self.now + LATENCY, SimEvent::Outcome { to: far.node, token: far.token, outcome });
         }
     }
@@ -414,6 +414,11 @@ impl Cluster {
             Effect::CloseListener => self.listeners.retain(|_, (owner, _)| *owner != node),
             Effect::Connect { to, own, .. } => self.connect(node, token, to, own),
             Effect::ConnectStream { to, .. } => self.connect(node, token, to, Some(phys(node))),
+            Effect::ProbePort { to, .. } => {
+                let is_open = self.listeners.contains_key(&to);
+                let state = if is_open { PortState::Open } else { PortState::Refused };
+                self.at(now + LATENCY, here(Outcome::Port(state)));
+            }
             Effect::Write { conn, frame } => {
                 let far = self.ends.get(&conn).and_then(|near| self.ends.get(&near.far));
                 if let Some(to) = far.map(|far| far.node) {
@@ -478,6 +483,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::Connect { .. } | Effect::ConnectStream { .. } => {
                         Outcome::Failed("no member listens".to_owned())
                     }
+                    Effect::ProbePort { .. } => Outcome::Port(PortState::Refused),
                     Effect::WriteFile { .. } | Effect::RemoveFile { .. } | Effect::RemoveFiles { .. } => {
                         Outcome::Failed("no disk".to_owned())
                     }

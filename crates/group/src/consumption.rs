@@ -38,6 +38,14 @@ impl Consumption {
         }
     }
 
+    /// These seqnos need no further credit: they complete with the messages before them.
+    pub(crate) fn extend_to(&mut self, seqno: u64) {
+        match self.pending.back_mut() {
+            Some((last, _)) => *last = seqno,
+            None => self.up_to = self.up_to.max(seqno),
+        }
+    }
+
     pub(crate) fn consume(&mut self, credit: u64) -> usize {
         let mut left = credit;
         let mut completed = 0;

@@ -32,6 +32,10 @@ pub enum Event {
     Silent(Vec<Address>),
     /// These members are alive. Also travels down, from the verifying layer to the detecting layer.
     Unsuspect(Vec<Address>),
+    /// These members are proven to have crashed: a suspicion of them needs no further verification. Also travels down.
+    Crashed(Vec<Address>),
+    /// The host of these members ended the transport's connection, as it does when a process dies. No suspicion by itself.
+    StreamEnded(Vec<Address>),
     /// Members with different views.
     MergeViews(Vec<(Address, View)>),
     /// The transport lacks the physical addresses of these members, or of all members if empty.
@@ -126,6 +130,8 @@ pub enum StateError {
 pub enum Control<'a> {
     /// A view takes effect; [`crate::Shared::view`] holds it.
     View(&'a View),
+    /// These members are not in the next view although they have not left.
+    Lost(&'a [Address]),
     /// The join is complete.
     BecomeServer,
     /// Sets the members' seqnos on a join, except of existing windows.
@@ -155,6 +161,8 @@ pub enum Query<'a> {
     DigestOf(&'a Address),
     /// Whether the local member has joined a view.
     IsServer,
+    /// Whether the transport listens at its physical address by TCP; the transport answers.
+    HasTcpPort,
     /// Whether one member sends all multicasts: with its credits, and possibly after the origin has left.
     IsSentByOne,
     /// Whether a message of this sender waits for earlier ones; retransmitting layers answer.
@@ -181,7 +189,7 @@ pub enum Query<'a> {
 pub enum Answer {
     /// For `Digest` and `DigestOf`.
     Digest(Digest),
-    /// For `IsServer`, `IsSentByOne` and `HasGap`.
+    /// For `IsServer`, `HasTcpPort`, `IsSentByOne` and `HasGap`.
     Yes(bool),
     /// For `FragSize` and `Withholdable`.
     Number(u64),
@@ -278,6 +286,13 @@ pub enum Effect {
         timeout: Duration,
         /// The socket's options.
         options: StreamOptions,
+    },
+    /// Find out whether a process listens at a port, by a TCP connection that is closed at once. Outcome: `Port`.
+    ProbePort {
+        /// The port.
+        to: PhysAddr,
+        /// The time limit.
+        timeout: Duration,
     },
     /// Write one frame, to which the edge adds the length; or the next bytes of a stream.
     Write {
@@ -415,7 +430,12 @@ pub enum Outcome {
         conn: ConnId,
         /// Whether the graceful-close word preceded.
         is_graceful: bool,
+        /// Whether an error ended it, such as a reset, which another host can send. Without one the peer's host ended the
+        /// stream, as it does when a process closes its socket or dies.
+        is_reset: bool,
     },
+    /// The answer of a port.
+    Port(PortState),
     /// The group is joined.
     Joined,
     /// A datagram of the group.
@@ -437,6 +457,17 @@ pub enum Outcome {
     Pods(PodList),
     /// The members in this process.
     Local(Vec<PingData>),
+}
+
+/// The answer of a port to a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortState {
+    /// A process listens.
+    Open,
+    /// The connection was refused: no process listens, its queue of connections is full, or a firewall rejects.
+    Refused,
+    /// There was no answer in time, there is no way to the host, or this host could not ask.
+    Unknown,
 }
 
 /// The destination of a packet.

@@ -44,11 +44,12 @@ struct BottomRecord {
     controls: Vec<String>,
     digest: Option<Digest>,
     has_gap: Option<bool>,
+    has_tcp_port: bool,
     raise: Option<Event>,
     learn: Option<u64>,
 }
 
-/// The layer below. Answers `Query::Digest` and `Query::HasGap` as set.
+/// The layer below. Answers queries as set.
 struct BottomStub(Arc<Mutex<BottomRecord>>);
 
 impl Protocol for BottomStub {
@@ -88,6 +89,7 @@ impl Protocol for BottomStub {
         match query {
             Query::Digest | Query::DigestOf(_) => self.0.lock().unwrap().digest.clone().map(Answer::Digest),
             Query::HasGap { .. } => self.0.lock().unwrap().has_gap.map(Answer::Yes),
+            Query::HasTcpPort => Some(Answer::Yes(self.0.lock().unwrap().has_tcp_port)),
             _ => None,
         }
     }
@@ -97,6 +99,7 @@ struct TopStub(Arc<Mutex<Vec<InjectedEvent>>>);
 
 enum InjectedEvent {
     View(View),
+    Lost(Vec<Address>),
     BecomeServer,
     SetDigest(Digest),
     MergeDigest(Digest),
@@ -119,6 +122,7 @@ impl Protocol for TopStub {
         for event in injected {
             match event {
                 InjectedEvent::View(view) => cx.install(view),
+                InjectedEvent::Lost(members) => cx.control(&Control::Lost(&members)),
                 InjectedEvent::BecomeServer => cx.control(&Control::BecomeServer),
                 InjectedEvent::SetDigest(digest) => cx.control(&Control::SetDigest(&digest)),
                 InjectedEvent::MergeDigest(digest) => cx.control(&Control::MergeDigest(&digest)),
@@ -230,6 +234,9 @@ impl Harness {
     pub(crate) fn install(&mut self, view: View) -> &mut Self {
         self.inject(InjectedEvent::View(view))
     }
+    pub(crate) fn lose(&mut self, members: Vec<Address>) -> &mut Self {
+        self.inject(InjectedEvent::Lost(members))
+    }
     pub(crate) fn become_server(&mut self) -> &mut Self {
         self.inject(InjectedEvent::BecomeServer)
     }
@@ -263,6 +270,11 @@ impl Harness {
 
     pub(crate) fn answer_gap(&mut self, has_gap: bool) -> &mut Self {
         self.seen.lock().unwrap().has_gap = Some(has_gap);
+        self
+    }
+
+    pub(crate) fn has_tcp_port(&mut self) -> &mut Self {
+        self.seen.lock().unwrap().has_tcp_port = true;
         self
     }
 

@@ -43,6 +43,10 @@ pub enum InjectedBug {
     CreditsOnRequest,
     /// FD_ALL3 never withdraws a suspicion.
     SuspicionNotWithdrawn,
+    /// FD_SOCK2 takes the reset of a connection for the end of its peer.
+    ResetForEnd,
+    /// FD_SOCK2 takes a connection that ended for the proof of a crash, and probes no port.
+    ClosedIsProof,
     /// SEQUENCER's members broadcast themselves.
     CoordinatorBypassed,
     /// SEQUENCER's coordinator serves senders outside its view.
@@ -61,7 +65,7 @@ pub enum InjectedBug {
 
 impl InjectedBug {
     /// All bugs of clusters without sites.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::UnicastAckLost,
         Self::UnicastWindowOffByOne,
         Self::UnicastConnectionIgnored,
@@ -82,6 +86,8 @@ impl InjectedBug {
         Self::NonMembersNotCounted,
         Self::CreditsOnRequest,
         Self::SuspicionNotWithdrawn,
+        Self::ResetForEnd,
+        Self::ClosedIsProof,
         Self::CoordinatorBypassed,
         Self::NonMembersServed,
         Self::OutstandingDropped,

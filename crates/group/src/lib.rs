@@ -64,8 +64,8 @@ pub use context::{DropReason, Drops, Severity, Shared};
 pub use credit::OwedCredits;
 pub use digest::{Digest, DigestEntry, SeqnoList};
 pub use event::{
-    Answer, ConnId, Control, DnsRecord, Effect, Event, Indication, Outcome, PacketPriority, Pass, Query,
-    StateError, StreamOptions, Token, Transmit, TransmitDest,
+    Answer, ConnId, Control, DnsRecord, Effect, Event, Indication, Outcome, PacketPriority, Pass, PortState,
+    Query, StateError, StreamOptions, Token, Transmit, TransmitDest,
 };
 pub use external_address::ExternalAddress;
 pub use header::*;

@@ -109,6 +109,8 @@ bit_set! {
         LOOPED_BACK = 8,
         /// Delivered by all members in the same order.
         TOTAL_ORDER = 16,
+        /// An OOB message that does not wait for the first message of its connection.
+        BEFORE_CONNECTION = 32,
     }
 }
 

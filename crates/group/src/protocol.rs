@@ -88,7 +88,7 @@ pub trait Protocol: Send {
     fn receive(&mut self, _cx: &mut Cx<'_>, _from: PhysAddr, _packet: Bytes) {}
 
     /// Handles the loss of a peer's connection (transport only).
-    fn peer_lost(&mut self, _cx: &mut Cx<'_>, _peer: PhysAddr) {}
+    fn peer_lost(&mut self, _cx: &mut Cx<'_>, _peer: PhysAddr, _is_end_of_stream: bool) {}
 
     /// Returns whether `flush` is called.
     fn flushes(&self) -> bool {

@@ -137,9 +137,11 @@ impl Stack {
     }
 
     /// Handles the loss of a connection that neither this member nor the peer closed in order.
-    pub fn handle_peer_lost(&mut self, now: Time, peer: PhysAddr) {
+    ///
+    /// `is_end_of_stream`: the peer's host ended it, as it does when a process dies; a reset did not.
+    pub fn handle_peer_lost(&mut self, now: Time, peer: PhysAddr, is_end_of_stream: bool) {
         self.now = now;
-        self.with(0, |protocol, cx| protocol.peer_lost(cx, peer));
+        self.with(0, |protocol, cx| protocol.peer_lost(cx, peer, is_end_of_stream));
     }
 
     /// Handles the application's message; its ticket comes back with [`Event::RsvpDone`], at once if no layer waits.

@@ -5,6 +5,8 @@
 pub enum StackCount {
     /// Suspicions of members.
     Suspicions,
+    /// Suspects proven to have crashed, which needed no further verification.
+    ProvenCrashes,
     /// Merge views installed.
     Merges,
     /// Requests for missing messages sent.
@@ -33,8 +35,9 @@ pub enum StackCount {
 
 impl StackCount {
     /// All counts.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Suspicions,
+        Self::ProvenCrashes,
         Self::Merges,
         Self::RetransmissionRequestsSent,
         Self::RetransmissionRequestsReceived,

@@ -111,6 +111,17 @@ impl ReceiveWindow {
         Insertion::New
     }
 
+    /// Counts a message as delivered that did not wait for its connection.
+    pub(crate) fn skip(&mut self, seqno: u64, out: &mut Vec<Message>) {
+        let at = seqno.checked_sub(self.delivered + 1).and_then(|at| usize::try_from(at).ok());
+        let Some(at) = at.filter(|at| *at < self.capacity) else { return };
+        while self.slots.len() <= at {
+            self.slots.push_back(Slot::Missing);
+        }
+        self.slots[at] = Slot::Delivered;
+        self.take_ready(out);
+    }
+
     fn take_ready(&mut self, out: &mut Vec<Message>) {
         while let Some(slot) = self.slots.front_mut() {
             match std::mem::replace(slot, Slot::Missing) {

@@ -63,6 +63,18 @@ fn doctor_accepts_a_healthy_server() {
 }
 
 #[test]
+fn doctor_counts_the_servers_of_a_cache() {
+    in_own_network("doctor_counts_the_servers_of_a_cache", async {
+        let _server = server(&[]);
+        finds(&["--servers=1"], 1, &["BAD     caches: none: no cache whose servers can be checked"]);
+        done(&["cache", "create", "shop"]);
+        finds(&["--servers=1"], 0, &["ok      servers of cache shop: 1 of 1"]);
+        finds(&["--cache=shop", "--servers=2"], 1, &["BAD     servers of cache shop: 1 of 2"]);
+        finds(&["--cache=stock"], 1, &["BAD     caches: shop: no cache whose servers can be checked"]);
+    });
+}
+
+#[test]
 fn doctor_distinguishes_a_closed_port_from_another_service() {
     in_own_network("doctor_distinguishes_a_closed_port_from_another_service", async {
         finds(&[], 1, &["BAD     port 127.0.0.1:11222: Connection refused", "-> no program listens there"]);
@@ -135,10 +147,10 @@ fn doctor_reports_missing_or_wrong_credentials() {
 #[test]
 fn doctor_reports_an_unreachable_advertised_server() {
     in_own_network("doctor_reports_an_unreachable_advertised_server", async {
-        let _server = server(&["--advertise=127.0.0.9"]);
+        let _server = server(&["--advertise=127.0.0.9", "--advertise-port=11999"]);
         done(&["cache", "create", "shop"]);
         let lines = [
-            "BAD     server 127.0.0.9:11222 that clients are sent to: Connection refused",
+            "BAD     server 127.0.0.9:11999 that clients are sent to: Connection refused",
             "-> let the server advertise a name that clients can reach (consort server --advertise HOST)",
         ];
         finds(&[], 1, &lines);

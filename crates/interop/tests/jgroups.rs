@@ -124,6 +124,29 @@ for_each_stack! { coordinators_go:
     coordinators_go_over_tcp_new_consort_first "tcp-new.xml" false,
 }
 
+/// Consort's coordinator removes killed members of both kinds by proof: the verification would end after the test.
+async fn crashes_are_proven(config: &str, java_first: bool) {
+    assert!(!java_first, "JGroups waits for its verification");
+    let setting =
+        Setting::edited(config, &[("<VERIFY_SUSPECT2 timeout=\"1.5s\"", "<VERIFY_SUSPECT2 timeout=\"1h\"")]);
+    let mut members = two_and_two(&setting, java_first).await;
+    // Each has a connection to or from the coordinator: JGroups does not tell how a connection ended.
+    members.remove(1).kill();
+    same_view(&mut members, "(3) [A, C, D]").await;
+    everybody_multicasts(&mut members, 1_000, 100).await;
+    members.remove(2).kill();
+    same_view(&mut members, "(2) [A, C]").await;
+    everybody_multicasts(&mut members, 1_000, 100).await;
+    members.remove(1).kill();
+    same_view(&mut members, "(1) [A]").await;
+    exit(members).await;
+}
+
+for_each_stack! { crashes_are_proven:
+    crashes_are_proven_over_tcp "tcp.xml" false,
+    crashes_are_proven_over_udp "udp.xml" false,
+}
+
 /// Merges soon enough to wait for.
 const MERGED_SOON: [(&str, &str); 2] = [
     ("min_interval=\"10s\"", "min_interval=\"1s\""),

@@ -120,6 +120,33 @@ async fn sites_of_both_kinds(java_first: bool) {
     for member in &mut lon {
         expect(member, "X:nyc", 100).await;
     }
+    // Calls of the site master and of a member that has sent a message.
+    for caller in &mut lon {
+        assert_eq!(
+            caller.run("rpc @nyc hello 20000").await,
+            json!({ "@nyc": "hello@X" }),
+            "{}",
+            caller.name()
+        );
+    }
+    nyc[1].run("send 1 100").await;
+    for caller in &mut lon {
+        expect(caller, "Y:nyc", 1).await;
+        assert_eq!(
+            caller.run("rpc Y:nyc hello 20000").await,
+            json!({ "Y:nyc": "hello@Y" }),
+            "{}",
+            caller.name()
+        );
+        let failed = caller.run("rpc Y:nyc fail 20000").await;
+        assert!(
+            failed["exception"].as_str().is_some_and(|text| text.contains("requested failure")),
+            "{failed}"
+        );
+        let nowhere =
+            caller.run("rpc @sfo hello 20000").await["exception"].as_str().unwrap_or_default().to_lowercase();
+        assert!(["unreachable", "cannot be reached"].iter().any(|text| nowhere.contains(text)), "{nowhere}");
+    }
     // A site that does not exist.
     for member in &mut lon {
         member.run("send 1 100 site sfo").await;

@@ -93,6 +93,7 @@ attributes! {
     "diag.passcode" => |c, t| c.diag.passcode = parse(t)?;
     "tls.enabled" => |c, t| c.tls.enabled = parse(t)?;
     "tls.keystore_path" => |c, t| c.tls.keystore_path = parse(t)?;
+    "tls.key_path" => |c, t| c.tls.key_path = parse(t)?;
     "tls.truststore_path" => |c, t| c.tls.truststore_path = parse(t)?;
     "tls.server_name" => |c, t| c.tls.server_name = parse(t)?;
     "tls.protocols" => |c, t| c.tls.protocols = names(t);

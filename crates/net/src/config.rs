@@ -27,6 +27,8 @@ pub struct TlsConfig {
     pub enabled: bool,
     /// PEM file with this member's certificate chain and private key.
     pub keystore_path: Option<String>,
+    /// PEM file with the private key; the key store's, if absent. JGroups does not have it.
+    pub key_path: Option<String>,
     /// PEM file with the trusted certificates; the key store's, if absent.
     pub truststore_path: Option<String>,
     /// Whether a connecting member must present a certificate.

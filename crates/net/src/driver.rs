@@ -435,8 +435,8 @@ impl DriverTask {
 
     fn report_lost_peers(&mut self, now: Time) -> bool {
         let mut is_any = false;
-        while let Some(peer) = self.edge.poll_lost_peer() {
-            self.stack.handle_peer_lost(now, peer);
+        while let Some(lost) = self.edge.poll_lost_peer() {
+            self.stack.handle_peer_lost(now, lost.peer, lost.is_end_of_stream);
             is_any = true;
         }
         is_any

@@ -10,6 +10,14 @@ use crate::bind_error::BindError;
 use crate::config::TransportConfig;
 use crate::stats::EdgeStats;
 
+/// A peer whose connection has ended although neither side closed it in order.
+#[derive(Clone, Copy)]
+pub(crate) struct LostPeer {
+    pub(crate) peer: PhysAddr,
+    /// Its host ended the stream; a reset did not.
+    pub(crate) is_end_of_stream: bool,
+}
+
 pub(crate) type Inbound<'a> = &'a mut dyn FnMut(PhysAddr, Bytes);
 
 /// Nothing blocks: a socket is polled when its waker has named it.
@@ -22,8 +30,8 @@ pub(crate) trait Edge: Send {
     fn flush(&mut self, now: Time, inbound: Inbound<'_>);
     fn poll_timeout(&self) -> Option<Time>;
     fn handle_timeout(&mut self, now: Time, inbound: Inbound<'_>);
-    /// Takes a peer whose connection has ended although neither side closed it in order.
-    fn poll_lost_peer(&mut self) -> Option<PhysAddr> {
+    /// Takes a lost peer.
+    fn poll_lost_peer(&mut self) -> Option<LostPeer> {
         None
     }
     /// `None` while some members' addresses are unknown.

@@ -73,6 +73,7 @@ pub(crate) enum Owner {
     EffectStreams(u16),
     EffectGroup(u16),
     Jobs,
+    PortProbes,
 }
 
 #[derive(Default)]

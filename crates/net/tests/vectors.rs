@@ -194,7 +194,10 @@ async fn fd_sock2_asks_as_jgroups_does() {
     stream.write_all(&[answered, vector("fdsock2.server.close")].concat()).await.unwrap();
     drop(stream);
     assert_eq!(next(&mut outcomes_of_layer).await, Outcome::Frame { conn, frame: answer });
-    assert_eq!(next(&mut outcomes_of_layer).await, Outcome::Closed { conn, is_graceful: true });
+    assert_eq!(
+        next(&mut outcomes_of_layer).await,
+        Outcome::Closed { conn, is_graceful: true, is_reset: false }
+    );
 }
 
 /// The accepting side: it receives the request, writes no set-up bytes, and announces its close.

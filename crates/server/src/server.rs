@@ -144,7 +144,7 @@ impl ServerBuilder {
         self
     }
 
-    /// The port for clients' topologies, if clients reach the server through another one than its own.
+    /// The port for clients' topologies; by default that on which the server listens.
     #[must_use]
     pub const fn advertised_port(mut self, port: u16) -> Self {
         self.advertised_port = Some(port);
@@ -318,7 +318,7 @@ impl ServerBuilder {
         };
         let (health_address, health) = health.unzip();
         let host = self.advertised.unwrap_or_else(|| address.ip().to_string());
-        let port = self.advertised_port.unwrap_or(address.port());
+        let port = self.advertised_port.unwrap_or_else(|| address.port());
         let endpoint = ServerAddress { host: host.into(), port };
         let recovery_timeout = self.recovery_timeout;
         let data = match self.data {

@@ -40,7 +40,19 @@ fn secrecy(nodes: &[Node]) -> Result<(), Broken> {
     }
 }
 
+/// No live member is declared dead by a proof. Timeouts may err.
+pub(crate) fn proofs(nodes: &[Node]) -> Result<(), Broken> {
+    for node in nodes {
+        if let Some(wrong) = node.log.proofs.iter().find(|proof| proof.is_wrong) {
+            let what = format!("{} at {:?}: {} lives", node.name, wrong.at, wrong.name);
+            return Err(("members proven to have crashed are dead", what));
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn all(nodes: &[Node]) -> Result<(), Broken> {
+    proofs(nodes)?;
     order(nodes)?;
     content(nodes)?;
     memory(nodes)?;

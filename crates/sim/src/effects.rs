@@ -1,6 +1,6 @@
 //! Requests of layers to the world besides packets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use consort_group::database::{MemberRow, RowRequest};
 use consort_group::{ConnId, Effect, Outcome, PhysAddr, PingData, Token};
@@ -24,6 +24,13 @@ pub(crate) struct NodeOutcome {
     pub(crate) from: Option<usize>,
 }
 
+/// A full queue of connections of a live process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Backlog {
+    Refusing,
+    Silent,
+}
+
 #[derive(Default)]
 pub(crate) struct EffectRunner {
     listeners: BTreeMap<PhysAddr, (usize, Token)>,
@@ -36,6 +43,10 @@ pub(crate) struct EffectRunner {
     rows: BTreeMap<String, (String, MemberRow)>,
     /// Whether requests on rows fail.
     pub(crate) is_database_down: bool,
+    /// By node.
+    pub(crate) backlogs: BTreeMap<usize, Backlog>,
+    /// Ports of processes that are no members.
+    pub(crate) strangers: BTreeSet<PhysAddr>,
 }
 
 impl EffectRunner {
@@ -92,9 +103,12 @@ impl EffectRunner {
             | Effect::WriteFile { .. }
             | Effect::RemoveFile { .. }
             | Effect::RemoveFiles { .. } => vec![here(self.perform_on_files(effect))],
-            // A simulation has no routers.
             Effect::Database { request, .. } => vec![here(self.perform_on_rows(request))],
-            Effect::SendGroup { .. } | Effect::LeaveGroup | Effect::Forward { .. } => Vec::new(),
+            // A simulation has no routers, and the world answers for ports.
+            Effect::SendGroup { .. }
+            | Effect::LeaveGroup
+            | Effect::Forward { .. }
+            | Effect::ProbePort { .. } => Vec::new(),
         }
     }
 
@@ -109,7 +123,7 @@ impl EffectRunner {
     ) -> Vec<NodeOutcome> {
         let here = |outcome| NodeOutcome { node, token, outcome, from: None };
         match own.zip(self.listeners.get(&to).copied()) {
-            Some((own, (peer, listener))) if connects(node, peer) => {
+            Some((own, (peer, listener))) if connects(node, peer) && !self.backlogs.contains_key(&peer) => {
                 let (near, far) = (ConnId(self.next), ConnId(self.next + 1));
                 self.next += 2;
                 self.ends.insert(near, End { node, token, peer: Some(far), is_stream });
@@ -196,8 +210,27 @@ impl EffectRunner {
         let end = self.ends.remove(&conn)?;
         let far = end.peer?;
         let peer = self.ends.remove(&far)?;
-        let outcome = Outcome::Closed { conn: far, is_graceful };
+        let outcome = Outcome::Closed { conn: far, is_graceful, is_reset: false };
         Some(NodeOutcome { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
+    }
+
+    pub(crate) fn listens(&self, at: PhysAddr) -> bool {
+        self.listeners.contains_key(&at)
+    }
+
+    /// Ends the connections between these nodes. Both ends see the reset.
+    pub(crate) fn reset(&mut self, is_between: impl Fn(usize, usize) -> bool) -> Vec<NodeOutcome> {
+        let far_node = |end: &End| end.peer.and_then(|far| self.ends.get(&far)).map(|far| far.node);
+        let is_reset = |end: &End| far_node(end).is_some_and(|far| is_between(end.node, far));
+        let reset: Vec<ConnId> =
+            self.ends.iter().filter(|(_, end)| is_reset(end)).map(|(&conn, _)| conn).collect();
+        let ended = reset.into_iter().filter_map(|conn| Some((conn, self.ends.remove(&conn)?)));
+        ended
+            .map(|(conn, End { node, token, .. })| {
+                let outcome = Outcome::Closed { conn, is_graceful: false, is_reset: true };
+                NodeOutcome { node, token, outcome, from: None }
+            })
+            .collect()
     }
 
     /// The kernel does the same when a process ends.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use consort_group::Time;
 
+use crate::connection_faults;
 use crate::network::Weather;
 use crate::world::{Application, World};
 
@@ -31,6 +32,9 @@ pub struct Mix {
     pub slowness: bool,
     /// Clocks run fast or slow.
     pub clocks: bool,
+    /// Connections are reset, firewalls reject, queues of connections are full, and other processes take the ports of
+    /// members that ended.
+    pub connections: bool,
 }
 
 impl Mix {
@@ -44,6 +48,7 @@ impl Mix {
         pauses: true,
         slowness: true,
         clocks: true,
+        connections: true,
     };
 
     /// No faults.
@@ -56,6 +61,7 @@ impl Mix {
         pauses: false,
         slowness: false,
         clocks: false,
+        connections: false,
     };
 }
 
@@ -74,6 +80,9 @@ impl Faults {
         members: usize,
         until: Time,
     ) -> Self {
+        let mut connections = connection_faults::generator(&world.rng);
+        let has_connections = connections.chance(0.5) && allowed.connections;
+        world.connection_rng = has_connections.then_some(connections);
         let rng = &mut world.rng;
         let mut draw = |allowed: bool, chance: f64| rng.chance(chance) && allowed;
         let mix = Mix {
@@ -85,6 +94,7 @@ impl Faults {
             pauses: draw(allowed.pauses, 0.4),
             slowness: draw(allowed.slowness, 0.4),
             clocks: draw(allowed.clocks, 0.5),
+            connections: has_connections,
         };
         if mix.weather {
             let rng = &mut world.rng;
@@ -134,6 +144,7 @@ impl Faults {
 
     pub(crate) fn strike<A: Application>(&self, world: &mut World<A>) {
         self.plan(world);
+        connection_faults::strike(world);
         let Some(node) = Self::some_node(world) else { return };
         let is_cut = self.is_parting && world.rng.chance(0.5);
         match if is_cut { 0 } else { world.rng.below(8) } {
@@ -145,6 +156,7 @@ impl Faults {
                 } else {
                     world.note_story("all links work again".to_owned());
                     world.network.cuts.clear();
+                    world.network.rejecting.clear();
                 }
             }
             1 if self.mix.crashes && Self::alive(world) > 1 && A::may_crash(world) => world.crash(node),
@@ -228,6 +240,7 @@ impl Faults {
 
     pub(crate) fn end<A: Application>(world: &mut World<A>) {
         world.note_story("the faults end".to_owned());
+        connection_faults::end(world);
         world.network.cuts.clear();
         world.network.clogs.clear();
         world.network.weather = Weather::fair();

@@ -8,8 +8,8 @@
 //! assert_eq!(report.trace, run(&plan, 7).unwrap().trace);
 //! ```
 //!
-//! [`run`] draws everything from the seed: delays, losses, cuts, crashes, pauses, slow applications, and the members'
-//! messages. Afterwards the faults end, and within [`Plan::heal_limit`] there has to be one view again, with all guaranteed
+//! [`run`] draws everything from the seed: delays, losses, cuts, crashes, pauses, resets and refusals of connections, slow
+//! applications, and the members' messages. Afterwards the faults end, and within [`Plan::heal_limit`] there has to be one view again, with all guaranteed
 //! messages delivered. The same seed gives the same run, down to its trace hash.
 
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ mod address_reuse_tests;
 mod after_faults;
 mod backlog;
 mod checks;
+mod connection_faults;
 #[cfg(test)]
 mod crossed_coordinators_tests;
 mod effects;

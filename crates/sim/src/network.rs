@@ -29,13 +29,20 @@ pub(crate) struct Network {
     pub(crate) weather: Weather,
     /// Pairs (from, to).
     pub(crate) cuts: BTreeSet<(usize, usize)>,
+    /// The cut pairs whose connections are refused, not left without an answer.
+    pub(crate) rejecting: BTreeSet<(usize, usize)>,
     /// Pairs between which every packet takes 1 s longer.
     pub(crate) clogs: BTreeSet<(usize, usize)>,
 }
 
 impl Network {
     pub(crate) fn new() -> Self {
-        Self { weather: Weather::fair(), cuts: BTreeSet::new(), clogs: BTreeSet::new() }
+        Self {
+            weather: Weather::fair(),
+            cuts: BTreeSet::new(),
+            rejecting: BTreeSet::new(),
+            clogs: BTreeSet::new(),
+        }
     }
 
     /// For each copy of the packet: none, one or two.

@@ -25,10 +25,19 @@ pub(crate) struct Got {
     pub(crate) nth_view: usize,
 }
 
+/// A member that was taken for dead, without the verification by timeouts.
+pub(crate) struct CrashProof {
+    pub(crate) at: Time,
+    pub(crate) name: String,
+    /// It lived.
+    pub(crate) is_wrong: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) got: Vec<Got>,
     pub(crate) views: Vec<(Time, View)>,
+    pub(crate) proofs: Vec<CrashProof>,
     /// The times of each number from 1, by destination (`None` is all).
     pub(crate) sent: BTreeMap<Option<Address>, Vec<Time>>,
 }

@@ -1,5 +1,6 @@
 //! A run: members join, faults strike, faults end, and everything is checked.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use consort_group::Rng;
@@ -8,6 +9,7 @@ use crate::after_faults;
 use crate::checks::{self, Broken, Violation};
 use crate::faults::{Faults, Mix};
 use crate::messages::{Messages, Traffic};
+use crate::node::Node;
 use crate::runner::{self, Workload};
 use crate::world::World;
 
@@ -44,6 +46,12 @@ pub struct Report {
     pub members: usize,
     /// The time from the faults' end to one view with nothing outstanding.
     pub healed_after: Duration,
+    /// The time from the faults' end to one view.
+    pub met_after: Duration,
+    /// Merge views of coordinators.
+    pub merges: usize,
+    /// Members whose crash was proven, without a wait for the verification.
+    pub proven: usize,
 }
 
 impl Plan {
@@ -135,6 +143,9 @@ impl Workload for Plan {
         let worked_off = world.nodes.iter().filter(|node| node.is_alive()).map(|node| node.busy_until).max();
         after_faults::heal(world, worked_off.map_or(ended, |at| at.max(ended)) + self.heal_limit)?;
         let healed_after = world.now.since(ended);
+        let last_view = |node: &Node| node.log.views.last().map(|(at, _)| *at);
+        let met = world.nodes.iter().filter(|node| node.is_alive()).filter_map(last_view).max();
+        let met_after = met.map_or(Duration::ZERO, |at| at.since(ended));
         after_faults::join_and_leave(world)?;
         checks::all(&world.nodes)?;
         Ok(Report {
@@ -145,6 +156,15 @@ impl Workload for Plan {
             backlog: world.nodes.iter().map(|node| node.backlog.most()).max().unwrap_or_default(),
             members: world.nodes.len(),
             healed_after,
+            met_after,
+            merges: merges(&world.nodes),
+            proven: world.nodes.iter().map(|node| node.log.proofs.len()).sum(),
         })
     }
+}
+
+fn merges(nodes: &[Node]) -> usize {
+    let views = nodes.iter().flat_map(|node| &node.log.views).map(|(_, view)| view);
+    let ids: BTreeSet<_> = views.filter(|view| view.is_merge()).map(|view| view.id()).collect();
+    ids.len()
 }

@@ -3,14 +3,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::config::StackConfig;
 use consort_group::{
-    Address, Event, Indication, Message, MessageBatch, Outcome, PhysAddr, RelayEvent, Rng, Time, Token,
-    TransmitDest,
+    Address, Effect, Event, Indication, Message, MessageBatch, Outcome, PhysAddr, RelayEvent, Rng, Time,
+    Token, TransmitDest,
 };
 
 use crate::effects::{EffectRunner, NodeOutcome};
 use crate::message_body::show_body;
 use crate::network::Network;
-use crate::node::{Node, place_of};
+use crate::node::{CrashProof, Node, place_of};
 use crate::schedule::Schedule;
 
 /// The program above the members' stacks. Its functions get the whole world, because most of them act on a
@@ -80,7 +80,7 @@ pub(crate) trait Application: Sized {
     }
 }
 
-enum SimEvent<E> {
+pub(crate) enum SimEvent<E> {
     /// The packet is for the node that is there by then.
     Packet {
         place: usize,
@@ -134,6 +134,8 @@ pub(crate) struct World<A: Application> {
     pub(crate) app: A,
     faults: Vec<(Time, String)>,
     pub(crate) effects: EffectRunner,
+    /// Absent without faults of connections.
+    pub(crate) connection_rng: Option<Rng>,
     schedule: Schedule<SimEvent<A::Event>>,
 }
 
@@ -154,11 +156,12 @@ impl<A: Application> World<A> {
             app,
             faults: Vec::new(),
             effects: EffectRunner::default(),
+            connection_rng: None,
             schedule: Schedule::default(),
         }
     }
 
-    fn at(&mut self, at: Time, event: SimEvent<A::Event>) {
+    pub(crate) fn at(&mut self, at: Time, event: SimEvent<A::Event>) {
         self.schedule.add(at, event);
     }
 
@@ -223,6 +226,10 @@ impl<A: Application> World<A> {
         self.places.len()
     }
 
+    pub(crate) fn node_at(&self, place: usize) -> usize {
+        self.places[place]
+    }
+
     pub(crate) fn may_restart(&self, node: usize) -> bool {
         self.places[self.nodes[node].place] == node && !self.nodes[node].is_alive()
     }
@@ -259,6 +266,7 @@ impl<A: Application> World<A> {
         self.nodes.push(node);
         self.places.resize(self.places.len().max(place + 1), index);
         self.places[place] = index;
+        self.effects.strangers.remove(&self.nodes[index].phys);
         let own = self.nodes[index].clock(self.now);
         if let Some(stack) = &mut self.nodes[index].stack {
             #[cfg(feature = "injected-bugs")]
@@ -411,6 +419,10 @@ impl<A: Application> World<A> {
                 self.nodes[node].stack.as_mut().and_then(|stack| stack.poll_effect())
             {
                 is_quiet = false;
+                if let Effect::ProbePort { to, timeout } = effect {
+                    self.probe_port(node, token, to, timeout);
+                    continue;
+                }
                 let (network, nodes, own) = (&self.network, &self.nodes, self.nodes[node].phys);
                 let connects = |a: usize, b: usize| {
                     nodes[a].cluster == nodes[b].cluster && network.connects(nodes[a].place, nodes[b].place)
@@ -426,7 +438,7 @@ impl<A: Application> World<A> {
         self.plan_wake(node);
     }
 
-    fn schedule_outcomes(&mut self, all: Vec<NodeOutcome>) {
+    pub(crate) fn schedule_outcomes(&mut self, all: Vec<NodeOutcome>) {
         for NodeOutcome { node, token, outcome, from } in all {
             let after = match from {
                 Some(from) if from != node => {
@@ -495,8 +507,18 @@ impl<A: Application> World<A> {
                 let outcomes = self.effects.close_all(node);
                 self.schedule_outcomes(outcomes);
             }
+            Indication::Event(Event::Crashed(members)) => self.crashed(node, members),
             Indication::Event(Event::Relay(event)) => A::relay(self, node, *event),
             Indication::Event(_) => {}
+        }
+    }
+
+    fn crashed(&mut self, node: usize, members: Vec<Address>) {
+        for member in members {
+            let alive = self.nodes.iter().position(|one| one.address == member && one.is_alive());
+            let name = self.name_of(&member).to_owned();
+            self.note_story(format!("{}: the crash of {name} is proven", self.nodes[node].name));
+            self.nodes[node].log.proofs.push(CrashProof { at: self.now, name, is_wrong: alive.is_some() });
         }
     }
 

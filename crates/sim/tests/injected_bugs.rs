@@ -22,10 +22,10 @@ fn stack(bug: InjectedBug) -> &'static str {
 /// Returns the first seed that found the bug when all seeds were run last: earlier seeds would take most of the time.
 fn first(bug: InjectedBug) -> u64 {
     match bug {
-        InjectedBug::NonMembersNotCounted => 385,
-        InjectedBug::DepartedForgotten => 290,
-        InjectedBug::StaleDeltaView => 100,
-        InjectedBug::CreditsOnRequest => 35,
+        InjectedBug::NonMembersNotCounted => 520,
+        InjectedBug::DepartedForgotten => 380,
+        InjectedBug::StaleDeltaView => 195,
+        InjectedBug::CreditsOnRequest => 50,
         _ => 0,
     }
 }

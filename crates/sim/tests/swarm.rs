@@ -87,7 +87,8 @@ fn kubernetes_stack_is_refused_with_the_reason_and_not_offered() {
 /// an application that was slow for longer than healing may take (837119). One judged messages that a receiver had taken for
 /// lost three times and a merge brought in the end (175). A member started again under its old address while others were
 /// merging with the process before it (7786769). A sender had missed a merge (7770082), or had asked for credits before its
-/// receiver had joined (7794159), and did not know that it lacked some.
+/// receiver had joined (7794159), and did not know that it lacked some. Groups with different keys did not merge, because unreadable
+/// messages held up those of the merge (59, 48 and 35; 31 and 20).
 #[test]
 fn seeds_that_failed_before_pass() {
     for (stack, members, seed) in [
@@ -98,6 +99,11 @@ fn seeds_that_failed_before_pass() {
         ("tcp.xml", 7, 7_786_769),
         ("tcp.xml", 5, 7_770_082),
         ("sequencer.xml", 5, 7_794_159),
+        ("asym-encrypted-tcp.xml", 4, 59),
+        ("asym-encrypted-tcp.xml", 4, 48),
+        ("asym-encrypted-tcp.xml", 4, 35),
+        ("asym-encrypted-udp.xml", 4, 31),
+        ("asym-encrypted-udp.xml", 4, 20),
     ] {
         seeds(stack, members, seed..seed + 1);
     }

@@ -113,12 +113,21 @@ impl KubernetesCluster {
 ///
 /// If a tool is missing or fails. Needs root.
 fn container_images(programs: &KubernetesPrograms, binary: &Path) -> Result<Vec<PathBuf>, JarError> {
+    const PACKAGES: &str = "Debian's packages buildah and mmdebstrap";
     let directory = programs.directory().join("images");
+    let [image, pause] = ["consort.tar", "pause.tar"].map(|name| directory.join(name));
+    if image.exists() {
+        fs::remove_file(&image).map_err(in_file(&image))?;
+    }
+    let scripts = programs.root().join("interop/kubernetes");
     let mut build = Command::new("bash");
-    build.arg(programs.root().join("interop/kubernetes/image.sh")).arg(programs.root()).arg(binary);
-    build.arg(programs.directory().join("pause")).arg(&directory);
-    finish(&mut build, "Debian's packages buildah and mmdebstrap")?;
-    Ok(["consort.tar", "pause.tar"].map(|name| directory.join(name)).into())
+    build.arg(scripts.join("image.sh")).arg(programs.root()).arg(binary).arg(&directory).arg("0");
+    build.arg(format!("docker-archive:{}:localhost/consort:0.1.0", image.display()));
+    finish(&mut build, PACKAGES)?;
+    let mut build = Command::new("bash");
+    build.arg(scripts.join("pause.sh")).arg(programs.directory().join("pause")).arg(&directory);
+    finish(&mut build, PACKAGES)?;
+    Ok(vec![image, pause])
 }
 
 fn child_of(process: u32) -> io::Result<u32> {

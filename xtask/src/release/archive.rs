@@ -7,9 +7,18 @@ use crate::steps::status;
 
 /// Packs a folder's content below `prefix`. Owner is root, modes are 644 and 755, every time is `time`, in seconds since 1970.
 pub(super) fn make(folder: &Path, prefix: &str, output: &Path, time: &str) -> Result<(), String> {
+    pack(folder, prefix, output, time, &["--use-compress-program=gzip -9 -n"])
+}
+
+/// As [`make`], without compression and prefix, for files that are compressed.
+pub(super) fn make_plain(folder: &Path, output: &Path, time: &str) -> Result<(), String> {
+    pack(folder, ".", output, time, &[])
+}
+
+fn pack(folder: &Path, prefix: &str, output: &Path, time: &str, options: &[&str]) -> Result<(), String> {
     let mut tar = Command::new("tar");
     tar.args(["--create", "--format=ustar", "--sort=name", "--owner=root:0", "--group=root:0"]);
-    tar.args(["--mode=u+rwX,go+rX,go-w", "--use-compress-program=gzip -9 -n"]);
+    tar.arg("--mode=u+rwX,go+rX,go-w").args(options);
     // `.` becomes the prefix, and nothing else does: names of links stay.
     tar.arg(format!("--mtime=@{time}")).arg(format!("--transform=flags=r;s|^\\.|{prefix}|"));
     tar.arg("--file").arg(output).arg("--directory").arg(folder).arg(".");

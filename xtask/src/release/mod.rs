@@ -3,6 +3,7 @@
 
 mod archive;
 mod debian;
+mod image;
 mod notes;
 
 use std::fs;
@@ -153,6 +154,9 @@ fn make(binary: &Path, output: &Path) -> Result<Vec<String>, String> {
     debian::package(&release, &staging)?;
     release.book()?;
     release.chart()?;
+    if let Some(reason) = image::make(&release)? {
+        println!("left out: the image, because {reason}");
+    }
     release.crates()?;
     let changelog = root().join("CHANGELOG.md");
     let changelog = fs::read_to_string(&changelog).map_err(|error| format!("CHANGELOG.md: {error}"))?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use consort_group::{Address, Payload, View, ViewId};
@@ -43,12 +43,14 @@ pub(super) struct Group {
 impl Group {
     /// Whether the response was awaited, and whether it completes the call.
     fn answer(&mut self, member: &Address, result: &mut Answer, decision: FilterDecision) -> (bool, bool) {
-        let Some(at) = self.missing.iter().position(|other| other == member) else { return (false, false) };
-        self.missing.swap_remove(at);
+        let Some(at) = self.missing.iter().position(|called| is_answer_of(called, member)) else {
+            return (false, false);
+        };
+        let called = self.missing.swap_remove(at);
         let result = std::mem::replace(result, Ok(Payload::Empty));
         let is_good = result.is_ok();
         if decision != FilterDecision::Ignore {
-            self.responses.push(Response { member: member.clone(), result });
+            self.responses.push(Response { member: called, result });
         }
         let is_over = decision == FilterDecision::AcceptAndStop
             || self.missing.is_empty()
@@ -81,15 +83,18 @@ impl Wait {
     fn filter(&self, member: &Address) -> Option<ResponseFilter> {
         match self {
             Self::One { .. } => None,
-            Self::Group(group) => group.filter.clone().filter(|_| group.missing.contains(member)),
+            Self::Group(group) => {
+                let is_awaited = || group.missing.iter().any(|called| is_answer_of(called, member));
+                group.filter.clone().filter(|_| is_awaited())
+            }
         }
     }
 
-    fn lose(&mut self, is_lost: impl Fn(&Address) -> bool) -> bool {
+    fn lose(&mut self, is_lost: impl Fn(&Address) -> bool, error: impl Fn(&Address) -> RpcError) -> bool {
         match self {
             Self::One { member, .. } => is_lost(member),
             Self::Group(group) => {
-                group.lose(is_lost, suspected);
+                group.lose(is_lost, error);
                 group.missing.is_empty()
             }
         }
@@ -110,6 +115,20 @@ impl Wait {
 
 fn suspected(member: &Address) -> RpcError {
     RpcError::Suspected(member.clone().into())
+}
+
+fn unreachable(member: &Address) -> RpcError {
+    RpcError::SiteUnreachable(member.site().unwrap_or_default().into())
+}
+
+/// Any of a site's masters answers a call of the site master.
+fn is_answer_of(called: &Address, src: &Address) -> bool {
+    called == src || (called.is_site_master() && called.site() == src.site())
+}
+
+/// Whether the member is of this site, and not in its view. Others' views are not known.
+fn is_outside(member: &Address, view: Option<&View>) -> bool {
+    !member.is_of_site() && view.is_none_or(|view| !view.contains(member))
 }
 
 pub(super) struct RoundTrip {
@@ -180,7 +199,7 @@ impl Correlator {
         let id = calls.next_id;
         let view = calls.view.as_ref();
         let is_known = known.is_some() && known == view.map(View::id);
-        if !is_known && wait.lose(|member| view.is_none_or(|view| !view.contains(member))) {
+        if !is_known && wait.lose(|member| is_outside(member, view), suspected) {
             drop(calls);
             wait.end(suspected);
         } else {
@@ -219,7 +238,10 @@ impl Correlator {
         }
         let Entry::Occupied(mut call) = calls.calls.entry(id) else { return None };
         let (was_awaited, is_over) = match &mut call.get_mut().wait {
-            Wait::One { member: one, .. } => (one == member, one == member),
+            Wait::One { member: one, .. } => {
+                let is_awaited = is_answer_of(one, member);
+                (is_awaited, is_awaited)
+            }
             Wait::Group(group) => group.answer(member, &mut result, decision),
         };
         if !was_awaited {
@@ -239,21 +261,32 @@ impl Correlator {
     }
 
     pub(super) fn lose(&self, is_lost: impl Fn(&Address) -> bool) {
-        Self::lose_of(self.lock(), is_lost);
+        Self::lose_of(self.lock(), is_lost, suspected);
+    }
+
+    /// Sites cannot be reached: a response may be lost.
+    pub(super) fn lose_sites(&self, sites: &[Arc<str>]) {
+        let is_lost =
+            |member: &Address| member.site().is_some_and(|site| sites.iter().any(|lost| **lost == *site));
+        Self::lose_of(self.lock(), is_lost, unreachable);
     }
 
     pub(super) fn view(&self, view: &View) {
         let mut calls = self.lock();
         calls.view = Some(view.clone());
-        Self::lose_of(calls, |member| !view.contains(member));
+        Self::lose_of(calls, |member| is_outside(member, Some(view)), suspected);
     }
 
-    fn lose_of(mut calls: MutexGuard<'_, Calls>, is_lost: impl Fn(&Address) -> bool) {
-        let over = calls.calls.extract_if(|_, call| call.wait.lose(&is_lost));
+    fn lose_of(
+        mut calls: MutexGuard<'_, Calls>,
+        is_lost: impl Fn(&Address) -> bool,
+        error: impl Fn(&Address) -> RpcError,
+    ) {
+        let over = calls.calls.extract_if(|_, call| call.wait.lose(&is_lost, &error));
         let over: Vec<Call> = over.map(|(_, call)| call).collect();
         drop(calls);
         for call in over {
-            call.wait.end(suspected);
+            call.wait.end(&error);
         }
     }
 
@@ -298,8 +331,6 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use consort_group::Uuid;
 
     use super::*;
@@ -384,6 +415,35 @@ mod tests {
         assert!(both.try_recv().is_err());
         correlator.answer(id, &member(2), Ok(Payload::Empty));
         assert_eq!(both.try_recv().unwrap().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn members_of_other_sites_are_lost_with_their_site_and_not_with_a_view() {
+        let correlator = correlator();
+        let (of_nyc, of_sfo) = (member(7).in_site("nyc", None), member(8).in_site("sfo", None));
+        let call = |member: &Address| {
+            let wait = |done| Wait::One { member: member.clone(), done };
+            correlator.open(SECOND, false, None, wait).unwrap()
+        };
+        let (id, mut master) = call(&Address::site_master("nyc"));
+        let (_, mut one) = call(&of_nyc);
+        let (_, mut other) = call(&of_sfo);
+        let members = vec![of_nyc.clone(), of_sfo.clone()];
+        let options = RequestOptions::all(SECOND);
+        let wait = |done| Wait::group(members, &options, done);
+        let (group_id, mut both) = correlator.open(SECOND, false, None, wait).unwrap();
+        correlator.view(&view(2, &[1]));
+        assert_eq!(correlator.len(), 4);
+        assert!(correlator.answer(id, &of_sfo, Ok(Payload::Empty)).is_none() && master.try_recv().is_err());
+        correlator.answer(id, &of_nyc, Ok(Payload::Long(1)));
+        assert_eq!(master.try_recv().unwrap(), Ok(Payload::Long(1)), "any of its masters answers");
+        correlator.lose_sites(&["nyc".into()]);
+        assert_eq!(one.try_recv().unwrap(), Err(RpcError::SiteUnreachable("nyc".into())));
+        assert!(other.try_recv().is_err() && both.try_recv().is_err());
+        correlator.answer(group_id, &of_sfo, Ok(Payload::Empty));
+        let rows = both.try_recv().unwrap().unwrap().into_iter().map(|row| (row.member, row.result));
+        let lost = (of_nyc, Err(RpcError::SiteUnreachable("nyc".into())));
+        assert_eq!(rows.collect::<Vec<_>>(), [lost, (of_sfo, Ok(Payload::Empty))]);
     }
 
     #[test]

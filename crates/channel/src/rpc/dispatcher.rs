@@ -124,7 +124,8 @@ impl RpcDispatcher {
         self.inner.correlator.len()
     }
 
-    /// Calls one member; outside the view it is suspected at once ([`RpcError`]).
+    /// Calls one member; outside the view it is suspected at once ([`RpcError`]). With RELAY2 it may be a member of another site
+    /// ([`Address::in_site`]), or a site's master ([`Address::site_master`]), until that site cannot be reached.
     pub async fn call(
         &self,
         dest: &Address,
@@ -146,14 +147,15 @@ impl RpcDispatcher {
     }
 
     /// Calls all members, this one too, except exclusions. Fails if the request could not be sent; a member's failure, or
-    /// [`RpcError::Closed`] before its response, is in its row.
+    /// [`RpcError::Closed`] before its response, is in its row. With RELAY2, members of other sites carry it out as well, without
+    /// a row; [`Flags::NO_RELAY`] keeps it in the site.
     pub async fn call_all(&self, request: Payload, options: &RequestOptions) -> Result<Responses, RpcError> {
         let view = self.channel.view().ok_or(RpcError::Closed)?;
         self.call_members(view.members(), request, options).await
     }
 
     /// Calls several members, as [`Self::call_all`]: by one multicast that others ignore, or with [`RequestOptions::anycast`] by
-    /// unicasts that share the bytes (S000-64).
+    /// unicasts that share the bytes (S000-64). If some are of other sites, all get unicasts.
     pub async fn call_members(
         &self,
         members: &[Address],
@@ -163,10 +165,12 @@ impl RpcDispatcher {
         let view = self.channel.view().ok_or(RpcError::Closed)?;
         let wanted: Vec<Address> = members
             .iter()
-            .filter(|member| view.contains(member) && !options.exclusion.contains(member))
+            .filter(|member| member.is_of_site() || view.contains(member))
+            .filter(|member| !options.exclusion.contains(member))
             .cloned()
             .collect();
-        let kind = if options.anycast { CallKind::Anycast } else { CallKind::Multicast };
+        let is_anycast = options.anycast || wanted.iter().any(Address::is_of_site);
+        let kind = if is_anycast { CallKind::Anycast } else { CallKind::Multicast };
         let is_sync = options.mode != ResponseMode::None;
         self.inner.stats.count(kind, is_sync);
         if wanted.is_empty() {
@@ -182,7 +186,7 @@ impl RpcDispatcher {
         let id = open.as_ref().map_or(0, |(id, _)| *id);
         let _pending = Pending { correlator, id };
         let sending = async {
-            if options.anycast {
+            if is_anycast {
                 let request = self.request(request, id, &[], options.flags);
                 let sent = self.channel.send_each(wanted.into_iter().map(Some).collect(), request).await;
                 return sent.map_err(|error| failed(error, options));
@@ -420,6 +424,10 @@ impl UpHandler for Inner {
 
     fn suspected(&self, members: &[Address]) {
         self.correlator.lose(|member| members.contains(member));
+    }
+
+    fn sites_lost(&self, sites: &[Arc<str>]) {
+        self.correlator.lose_sites(sites);
     }
 
     fn probe(&self, key: &str) -> Option<String> {

@@ -1,5 +1,7 @@
+mod kills;
 mod members;
 mod rates;
+mod samples;
 mod servers;
 mod watch;
 
@@ -25,7 +27,8 @@ use crate::shutdown::Signals;
     after_help = "Examples:\n  \
     consort demo\n  \
     consort demo --config udp.xml --time 2\n  \
-    consort demo --grid\n\n\
+    consort demo --grid\n  \
+    consort demo --kills 20 --servers 5\n\n\
     Servers listen on 127.0.0.1, ports 11222, 11223 and 11224, or on other ports if\n\
     these are taken. The exit code is 1 if a key is lost, or if an operation fails\n\
     for another reason than the killed server."
@@ -40,13 +43,25 @@ pub(crate) struct Demo {
     /// every key. The members end with the command
     #[arg(long)]
     grid: bool,
+    /// Kill a server this many times, coordinators and others in turn, and report how long requests waited. Each starts again
+    /// before the next kill
+    #[arg(long, value_name = "N", conflicts_with = "grid", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    kills: Option<u64>,
+    /// With --kills: number of servers
+    #[arg(long, value_name = "N", requires = "kills", default_value_t = SERVERS as u64, value_parser = clap::value_parser!(u64).range(3..=9))]
+    servers: u64,
+    /// With --kills: print results as JSON
+    #[arg(long, requires = "kills")]
+    json: bool,
 }
 
 const SERVERS: usize = 3;
+/// With --kills: entries move often.
+const KEYS_OF_KILLS: u32 = 20_000;
 const OWNERS: u16 = 2;
 const WARM_UP: Duration = Duration::from_millis(1_000);
 const CALM: Duration = Duration::from_millis(1_000);
-const MOVING: Duration = Duration::from_millis(250);
+const MOVING: Duration = Duration::from_millis(50);
 const MOVING_MAX: Duration = Duration::from_secs(60);
 
 impl Demo {
@@ -57,6 +72,14 @@ impl Demo {
             let is_good = tokio::select! {
                 is_good = members::run(&self.join, &settings) => is_good?,
                 signal = signals.next() => anyhow::bail!("{signal}: the members end"),
+            };
+            return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        if let Some(kills) = self.kills {
+            let settings = Settings { keys: KEYS_OF_KILLS, ..self.settings() };
+            let is_good = tokio::select! {
+                is_good = kills::run(&self.join, self.servers as usize, kills as usize, &settings, self.json) => is_good?,
+                signal = signals.next() => anyhow::bail!("{signal}: the servers end"),
             };
             return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }

@@ -53,17 +53,26 @@ impl Servers {
 
     /// As `kill -9` does. Returns its name.
     pub(super) fn kill_last(&mut self) -> anyhow::Result<String> {
-        let last = self.processes.0.last_mut().context("a server to kill")?;
-        last.kill()?;
-        last.wait()?;
-        Ok(member_name(self.addresses.len() - 1))
+        let last = self.addresses.len() - 1;
+        self.kill(last)?;
+        Ok(member_name(last))
+    }
+
+    pub(super) fn kill(&mut self, nth: usize) -> anyhow::Result<()> {
+        let process = self.processes.0.get_mut(nth).context("a server to kill")?;
+        process.kill()?;
+        process.wait()?;
+        Ok(())
     }
 
     pub(super) async fn start_last_again(&mut self) -> anyhow::Result<()> {
-        let last = self.addresses.len() - 1;
-        let (child, input, _) = launch(&self.join, last, self.addresses[last].port()).await?;
-        self.processes.0[last] = child;
-        self.inputs[last] = Some(input);
+        self.start_again(self.addresses.len() - 1).await
+    }
+
+    pub(super) async fn start_again(&mut self, nth: usize) -> anyhow::Result<()> {
+        let (child, input, _) = launch(&self.join, nth, self.addresses[nth].port()).await?;
+        self.processes.0[nth] = child;
+        self.inputs[nth] = Some(input);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ mod host;
 mod members;
 mod multicast;
 mod pods;
-mod port_probe;
+pub(crate) mod port_probe;
 mod ports;
 mod reach;
 mod routers;
@@ -21,6 +21,7 @@ use clap::Args;
 
 use self::findings::{Findings, Verdict};
 use self::host::Clocks;
+use self::server::Expected;
 use crate::broken_pipe::print_error;
 use crate::join::Join;
 use crate::password::Login;
@@ -34,6 +35,7 @@ use crate::password::Login;
     consort doctor shop.example:11222                   why can I not connect?\n  \
     consort doctor \\\n    \
     'hotrods://shop.example?trust_store_file_name=ca.pem' --user alice\n  \
+    consort doctor shop.example --cache shop --servers 3\n  \
     consort doctor --config my-stack.xml                can this file be used?\n  \
     consort doctor --config tcp.xml --cluster shop \\\n    \
     -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
@@ -48,6 +50,12 @@ pub(crate) struct Doctor {
     at: Option<String>,
     #[command(flatten)]
     login: Login,
+    /// Cache whose servers are checked. Without it, the first by name
+    #[arg(long, value_name = "NAME")]
+    cache: Option<String>,
+    /// Number of servers that clients of the cache must be sent to
+    #[arg(long, value_name = "NUMBER")]
+    servers: Option<usize>,
     #[command(flatten)]
     stack: Stack,
     /// Timeout of each check, in seconds
@@ -90,8 +98,12 @@ impl Doctor {
             (None, None) => Some("127.0.0.1:11222"),
             (at, _) => at.as_deref(),
         };
+        if at.is_none() && (self.cache.is_some() || self.servers.is_some()) {
+            anyhow::bail!("--cache and --servers are about a server: name its address");
+        }
         if let Some(at) = at {
-            server::check(self.login.client(at)?, time_limit, &mut findings).await?;
+            let expected = Expected { cache: self.cache, servers: self.servers };
+            server::check(self.login.client(at)?, &expected, time_limit, &mut findings).await?;
         }
         if let Some(config) = self.stack.config {
             let cluster = self.stack.cluster;

@@ -107,13 +107,13 @@ pub(super) async fn ping(at: SocketAddr, time_limit: Duration) -> ProbeResult {
     timeout(time_limit, conversing).await.unwrap_or(ProbeResult::Silence)
 }
 
-pub(super) struct HealthReport {
-    pub(super) health: String,
+pub(crate) struct HealthReport {
+    pub(crate) health: String,
     pub(super) date: Option<SystemTime>,
     pub(super) memory: Option<String>,
 }
 
-pub(super) async fn health(at: SocketAddr, host: &str, time_limit: Duration) -> Option<HealthReport> {
+pub(crate) async fn health(at: SocketAddr, host: &str, time_limit: Duration) -> Option<HealthReport> {
     let asking = async {
         let mut stream = TcpStream::connect(at).await.ok()?;
         let request = format!(

@@ -95,7 +95,8 @@ fn client_tls(protocol: &ProtocolConfig) -> anyhow::Result<Option<RouterClientTl
     let own = path("tls.keystore_path");
     let trusted = path("tls.truststore_path").or(own);
     let roots = Roots::from_file(trusted.context("tls.truststore_path is missing")?)?;
-    let identity = own.map(|own| Identity::from_files(own, own)).transpose()?;
+    let key = path("tls.key_path").or(own);
+    let identity = own.zip(key).map(|(own, key)| Identity::from_files(own, key)).transpose()?;
     let server_name = path("tls.server_name").map(str::to_owned);
     Ok(Some(RouterClientTls { roots, identity, server_name }))
 }

@@ -16,8 +16,15 @@ const SKEW_MAX: Duration = Duration::from_secs(3);
 
 const ADDRESSES_MAX: usize = 8;
 
+/// The servers that a client is to be sent to.
+pub(super) struct Expected {
+    pub(super) cache: Option<String>,
+    pub(super) servers: Option<usize>,
+}
+
 pub(super) async fn check(
     builder: ClientBuilder,
+    expected: &Expected,
     time_limit: Duration,
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
@@ -28,7 +35,7 @@ pub(super) async fn check(
             identify_service(address, &server, builder.is_within_tls(), time_limit, findings).await;
     }
     if can_connect {
-        connect(builder, time_limit, findings).await;
+        connect(builder, expected, time_limit, findings).await;
     }
     Ok(())
 }
@@ -221,7 +228,7 @@ async fn health(address: SocketAddr, server: &ServerAddress, time_limit: Duratio
     }
 }
 
-async fn connect(builder: ClientBuilder, time_limit: Duration, findings: &mut Findings) {
+async fn connect(builder: ClientBuilder, expected: &Expected, time_limit: Duration, findings: &mut Findings) {
     let client = match builder.connect().await {
         Ok(client) => client,
         Err(ConnectError::Unreachable(causes)) => {
@@ -235,10 +242,23 @@ async fn connect(builder: ClientBuilder, time_limit: Duration, findings: &mut Fi
     };
     findings.good("client", "connected and authenticated");
     match client.administration().names().await {
-        Ok(names) if names.is_empty() => findings.good("caches", "none, so that clients are sent to no other server"),
         Ok(names) => {
-            findings.good("caches", names.join(", "));
-            topology(&client, &names[0], time_limit, findings).await;
+            let listed = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let cache = expected.cache.as_ref().or(names.first());
+            match cache.filter(|cache| names.contains(cache)) {
+                Some(cache) => {
+                    findings.good("caches", listed);
+                    topology(&client, cache, expected.servers, time_limit, findings).await;
+                }
+                None if expected.cache.is_none() && expected.servers.is_none() => {
+                    findings.good("caches", "none, so that clients are sent to no other server");
+                }
+                None => findings.bad(
+                    "caches",
+                    format!("{listed}: no cache whose servers can be checked"),
+                    "create it (consort cache create), or name another one with --cache",
+                ),
+            }
         }
         Err(ClientError::Denied { message, .. }) => findings.bad(
             "caches",
@@ -271,7 +291,13 @@ fn advice_on(cause: &ConnectionError) -> &'static str {
     }
 }
 
-async fn topology(client: &Client, cache: &str, time_limit: Duration, findings: &mut Findings) {
+async fn topology(
+    client: &Client,
+    cache: &str,
+    expected: Option<usize>,
+    time_limit: Duration,
+    findings: &mut Findings,
+) {
     // Any answer brings them, also one that says no.
     if let Err(error) = client.raw(cache).contains(&b"consort doctor"[..]).await {
         findings.warning(
@@ -286,6 +312,18 @@ async fn topology(client: &Client, cache: &str, time_limit: Duration, findings: 
     while states.iter().any(is_open) && Instant::now() < until {
         tokio::time::sleep(time_limit / 20).await;
         states = client.states();
+    }
+    if let Some(expected) = expected {
+        // Without a topology clients stay with the servers that they were given.
+        let count = Some(client.servers_of(cache).len()).filter(|count| *count > 0).unwrap_or(states.len());
+        let (checked, found) = (format!("servers of cache {cache}"), format!("{count} of {expected}"));
+        if count == expected {
+            findings.good(checked, found);
+        } else {
+            let advice = "a server that is missing may be starting, or it is alone or in another cluster: see its log, and \
+                          consort doctor with --config where it runs";
+            findings.bad(checked, found, advice);
+        }
     }
     for ServerState { address, is_connected, trouble } in states {
         let checked = format!("server {}:{} that clients are sent to", address.host, address.port);

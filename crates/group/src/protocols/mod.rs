@@ -35,6 +35,7 @@ pub use fd_all::{
 pub mod verify_suspect;
 
 pub use verify_suspect::{VerifySuspect, VerifySuspectConfig};
+mod ended_streams;
 mod socket_ring;
 
 pub mod fd_sock;

@@ -6,8 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::ended_streams::EndedStreams;
 use super::fd_all::would_lead;
-use crate::{Address, Cx, Event, HeaderBody, Message, ProbeOut, ProtocolId, Time, TimerKey, Transient};
+use crate::{
+    Address, Cx, Event, HeaderBody, Message, Payload, ProbeOut, ProtocolId, Time, TimerKey, Transient,
+};
 
 /// The layers' own timers have other keys.
 pub(super) const REPORT: TimerKey = TimerKey(2);
@@ -44,6 +47,8 @@ pub(super) struct SocketRing {
     suspects: BTreeSet<Address>,
     /// Each suspicion holds until this time.
     received: BTreeMap<Address, Time>,
+    /// Of members whose connection ended as it does when a process dies; noted by FD_SOCK2.
+    pub(super) ended: EndedStreams,
     /// Their connection broke; they are reported until they are gone.
     detected: BTreeSet<Address>,
     suspicions: u64,
@@ -57,6 +62,7 @@ impl SocketRing {
             pauses: BTreeMap::new(),
             suspects: BTreeSet::new(),
             received: BTreeMap::new(),
+            ended: EndedStreams::default(),
             detected: BTreeSet::new(),
             suspicions: 0,
         }
@@ -69,6 +75,7 @@ impl SocketRing {
         self.pauses.clear();
         self.suspects.clear();
         self.received.clear();
+        self.ended.clear();
         self.detected.clear();
     }
 
@@ -104,6 +111,7 @@ impl SocketRing {
         let Some(view) = cx.view().cloned() else { return };
         self.retain_suspects(cx, |member| view.contains(member));
         self.pauses.retain(|member, _| view.contains(member));
+        self.ended.retain(|member| view.contains(member));
     }
 
     pub(super) fn suspect(&mut self, cx: &mut Cx<'_>, member: Address) {
@@ -119,23 +127,36 @@ impl SocketRing {
         if self.detected.is_empty() {
             return cx.disarm(REPORT);
         }
-        self.multicast(cx, (self.headers.suspect)(self.detected.iter().cloned().collect()));
+        let detected: Vec<Address> = self.detected.iter().cloned().collect();
+        let marks = self.ended.marks(cx.now(), &detected);
+        self.multicast_with(cx, (self.headers.suspect)(detected), marks);
         cx.arm(REPORT, self.report_interval());
         self.raise_suspects(cx);
     }
 
     /// Suspicions are repeated, because multicasts are unreliable here.
     pub(super) fn multicast(&self, cx: &mut Cx<'_>, header: HeaderBody) {
-        let mut message = Message::empty(None).with_header(self.headers.id, header);
+        self.multicast_with(cx, header, Payload::Empty);
+    }
+
+    fn multicast_with(&self, cx: &mut Cx<'_>, header: HeaderBody, payload: Payload) {
+        let mut message = Message::new(None, payload).with_header(self.headers.id, header);
         message.transient |= Transient::DONT_LOOPBACK;
         message.src = Some(cx.local().clone());
         cx.send(message);
     }
 
     fn raise_suspects(&self, cx: &mut Cx<'_>) {
-        if !self.suspects.is_empty() && would_lead(cx, &self.suspects) {
-            cx.raise(Event::Suspect(self.suspects.iter().cloned().collect()));
+        let suspects = self.acted_on(cx);
+        if !suspects.is_empty() {
+            cx.raise(Event::Suspect(suspects));
         }
+    }
+
+    /// The suspects that this member passes up, because it leads without them.
+    pub(super) fn acted_on(&self, cx: &Cx<'_>) -> Vec<Address> {
+        let acts = !self.suspects.is_empty() && would_lead(cx, &self.suspects);
+        if acts { self.suspects.iter().cloned().collect() } else { Vec::new() }
     }
 
     pub(super) fn receive_suspects(&mut self, cx: &mut Cx<'_>, members: Vec<Address>) {

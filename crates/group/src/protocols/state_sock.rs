@@ -330,7 +330,7 @@ impl StateSockets {
                     None
                 }
             },
-            Outcome::Closed { conn, is_graceful } => self.closed(cx, conn, is_graceful),
+            Outcome::Closed { conn, is_graceful, .. } => self.closed(cx, conn, is_graceful),
             _ => None,
         }
     }
@@ -618,7 +618,9 @@ mod tests {
         write(&mut harness, listener, CONN, &wire::encode_address(&member(2)));
         harness.advance(Duration::ZERO);
         assert_eq!(harness.take_up_events(), [], "its place is taken");
-        harness.done(listener, Outcome::Closed { conn: CONN, is_graceful: true }).advance(Duration::ZERO);
+        harness
+            .done(listener, Outcome::Closed { conn: CONN, is_graceful: true, is_reset: false })
+            .advance(Duration::ZERO);
         let events = harness.take_up_events();
         assert!(matches!(events[..], [Event::StateRequested { .. }]), "{events:?}");
     }
@@ -680,7 +682,7 @@ mod tests {
             if is_message_first {
                 end(&mut harness);
             }
-            harness.done(token, Outcome::Closed { conn: CONN, is_graceful: true });
+            harness.done(token, Outcome::Closed { conn: CONN, is_graceful: true, is_reset: false });
             if !is_message_first {
                 assert_eq!(harness.take_up_events(), []);
                 end(&mut harness);
@@ -694,13 +696,13 @@ mod tests {
     #[test]
     fn a_stream_that_ends_without_the_providers_message_is_no_state() {
         let (mut harness, token) = reading();
-        harness.done(token, Outcome::Closed { conn: CONN, is_graceful: true });
+        harness.done(token, Outcome::Closed { conn: CONN, is_graceful: true, is_reset: false });
         harness.advance(Duration::from_secs(9));
         assert_eq!(harness.take_up_events(), []);
         harness.advance(Duration::from_secs(2));
         assert_eq!(harness.take_up_events(), [refused("the provider did not confirm the end of the state")]);
         let (mut harness, token) = reading();
-        harness.done(token, Outcome::Closed { conn: CONN, is_graceful: false });
+        harness.done(token, Outcome::Closed { conn: CONN, is_graceful: false, is_reset: false });
         assert_eq!(harness.take_up_events(), [refused("the connection to the provider broke")]);
     }
 

@@ -70,6 +70,16 @@ impl VerifySuspect {
         self.arm(cx);
     }
 
+    /// A proof takes the place of the suspect's silence. Others than suspects have answered, or are passed up already.
+    fn complete(&mut self, cx: &mut Cx<'_>, crashed: &[Address]) {
+        let dead: Vec<Address> =
+            crashed.iter().filter(|member| self.suspects.remove(member).is_some()).cloned().collect();
+        if !dead.is_empty() {
+            cx.raise(Event::Suspect(dead));
+        }
+        self.arm(cx);
+    }
+
     fn arm(&self, cx: &mut Cx<'_>) {
         match self.suspects.values().min() {
             Some(&at) => {
@@ -130,6 +140,10 @@ impl Protocol for VerifySuspect {
             Event::Suspect(members) => {
                 self.verify(cx, members);
                 Pass::Stop
+            }
+            Event::Crashed(members) => {
+                self.complete(cx, members);
+                Pass::On
             }
             Event::Unsuspect(members) => {
                 self.suspects.retain(|member, _| !members.contains(member));
@@ -235,6 +249,20 @@ mod tests {
         assert_eq!(harness.take_down().len(), 3);
         harness.up(header(false, 3));
         assert_eq!(harness.take_down().len(), 3);
+    }
+
+    #[test]
+    fn proven_crash_ends_the_verification_at_once_unless_the_suspect_has_answered() {
+        let mut harness = harness();
+        harness.raise(Event::Suspect(vec![member(2), member(3)])).up(header(true, 3));
+        harness.take_up_events();
+        harness.raise(Event::Crashed(vec![member(2), member(3)]));
+        let events = harness.take_up_events();
+        let suspicions: Vec<&Event> =
+            events.iter().filter(|event| matches!(event, Event::Suspect(_))).collect();
+        assert_eq!(suspicions, [&Event::Suspect(vec![member(2)])]);
+        harness.advance(Duration::from_secs(5));
+        assert_eq!(harness.take_up_events(), [], "once");
     }
 
     #[test]

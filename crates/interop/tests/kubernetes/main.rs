@@ -2,6 +2,7 @@
 //! started as the manifests say. There is no Kubernetes here: scheduling, addresses and names of pods are not tested.
 
 mod live;
+mod options;
 mod rendered;
 
 use std::io::Write;
@@ -49,7 +50,7 @@ fn helm(subcommand: &[&str], values: &[&str]) -> Output {
 /// Parses manifests as Kubernetes' own types, or returns the error.
 fn read_strictly(manifests: &[u8]) -> Result<Vec<Value>, String> {
     let mut command = PROGRAMS.manifests();
-    command.arg("ServiceMonitor");
+    command.args(["ServiceMonitor", "PrometheusRule"]);
     let read = run(command, manifests);
     if read.status.success() {
         Ok(serde_json::from_slice(&read.stdout).expect("a list in JSON"))
@@ -93,9 +94,23 @@ impl Chart {
         &self.pod()["spec"]["containers"][0]
     }
 
+    fn volume(&self, name: &str) -> &Value {
+        of_name(&self.pod()["spec"]["volumes"], name)
+    }
+
+    fn mount(&self, name: &str) -> &Value {
+        of_name(&self.container()["volumeMounts"], name)
+    }
+
     /// The server's arguments as they stand there.
     fn arguments(&self) -> Vec<&str> {
         let arguments = self.container()["args"].as_array().expect("arguments");
         arguments.iter().map(|argument| argument.as_str().expect("text")).collect()
     }
+}
+
+/// The element of a list with this name.
+fn of_name<'a>(list: &'a Value, name: &str) -> &'a Value {
+    let mut all = list.as_array().into_iter().flatten();
+    all.find(|one| one["name"] == name).unwrap_or_else(|| panic!("no {name}: {list}"))
 }

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use super::{Chart, PROGRAMS, helm, read_strictly, run, text};
 
-const TLS: &str = r#"tls={"secretName": "grid-tls"}"#;
+pub(crate) const TLS: &str = r#"tls={"secretName": "grid-tls"}"#;
+
+/// The label of a pod of a StatefulSet with its own name.
+pub(crate) const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 
 /// Values as people give them.
 const VALUES: &[&[&str]] = &[
@@ -39,15 +42,32 @@ const VALUES: &[&[&str]] = &[
         r#"priorityClassName="high""#,
         r#"cluster={"name": "orders", "port": 7900, "stack": "<config/>\n"}"#,
     ],
+    &[
+        r#"cluster={"discovery": "dns", "tls": {"secretName": "m", "ca": {"secretName": "a", "key": "own.crt"}}}"#,
+        r#"external={"type": "NodePort", "nodePort": 30123, "annotations": {"a": "b"}}"#,
+        r#"metrics={"rules": {"enabled": true}, "dashboard": {"enabled": true}}"#,
+        r#"persistence={"enabled": true, "retention": {"whenScaled": "Delete", "whenDeleted": "Delete"}}"#,
+        r#"test={"cache": "stock"}"#,
+    ],
+    &[
+        TLS,
+        r#"users={"secretName": "grid-users"}"#,
+        r#"external={"type": "LoadBalancer", "domain": "grid.example", "annotations": {"n": "{host}"}}"#,
+        r#"metrics={"rules": {"enabled": true, "labels": {"release": "p"}}}"#,
+        r#"affinity={"nodeAffinity": {}}"#,
+        r#"extraVolumes=[{"name": "keys", "secret": {"secretName": "keys"}}]"#,
+        r#"extraVolumeMounts=[{"name": "keys", "mountPath": "/etc/consort/keys"}]"#,
+        r#"test={"userSecretName": "grid-test"}"#,
+    ],
 ];
 
 /// Whether labels have all that a selector wants.
-fn selects(selector: &Value, labels: &Value) -> bool {
+pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     let wanted = selector.as_object().expect("labels that are wanted");
     !wanted.is_empty() && wanted.iter().all(|(name, value)| labels[name] == *value)
 }
 
-fn names<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
+pub(crate) fn names<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
     list.as_array().map_or_else(Vec::new, |list| list.iter().map(|it| it[key].as_str().unwrap()).collect())
 }
 
@@ -60,7 +80,9 @@ fn helm_and_kubernetes_take_the_chart_with_all_values() {
         let (pod, set) = (chart.pod(), &chart.only("StatefulSet")["spec"]);
         let labels = &pod["metadata"]["labels"];
         let mut selectors = vec![&set["selector"]["matchLabels"]];
-        selectors.extend(chart.all("Service").map(|service| &service["spec"]["selector"]));
+        // Those of one pod each have its name besides.
+        let is_for_all = |service: &&Value| service["spec"]["selector"][POD_NAME].is_null();
+        selectors.extend(chart.all("Service").filter(is_for_all).map(|service| &service["spec"]["selector"]));
         selectors.extend(
             chart.all("PodDisruptionBudget").map(|budget| &budget["spec"]["selector"]["matchLabels"]),
         );
@@ -100,7 +122,14 @@ const KUBE: &str = r#"cluster={"discovery": "kube"}"#;
 #[test]
 fn discovery_by_the_api_has_a_token_a_role_and_a_stack_and_dns_has_none_of_them() {
     let chart = Chart::of(&[KUBE]);
-    assert_eq!(chart.pod()["spec"]["automountServiceAccountToken"], true);
+    // The token is a volume, which has its own time and is where KUBE_PING expects it.
+    assert_eq!(chart.pod()["spec"]["automountServiceAccountToken"], false);
+    let token = chart.volume("token")["projected"]["sources"].clone();
+    assert_eq!(token[0]["serviceAccountToken"], json!({"path": "token", "expirationSeconds": 3600}));
+    assert_eq!(chart.mount("token")["mountPath"], "/var/run/secrets/kubernetes.io/serviceaccount");
+    let short = Chart::of(&[r#"cluster={"discovery": "kube", "tokenSeconds": 600}"#]);
+    let sources = &short.volume("token")["projected"]["sources"];
+    assert_eq!(sources[0]["serviceAccountToken"]["expirationSeconds"], 600);
     let rule = json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]});
     assert_eq!(chart.only("Role")["rules"], json!([rule]));
     let binding = chart.only("RoleBinding");
@@ -118,7 +147,7 @@ fn discovery_by_the_api_has_a_token_a_role_and_a_stack_and_dns_has_none_of_them(
     assert_eq!(named.only("RoleBinding")["subjects"][0]["name"], "own");
 
     let chart = Chart::of(&[]);
-    assert_eq!(chart.pod()["spec"]["automountServiceAccountToken"], false);
+    assert!(!names(&chart.pod()["spec"]["volumes"], "name").contains(&"token"));
     assert_eq!(chart.all("Role").count() + chart.all("RoleBinding").count(), 0);
     let refused = helm(&["template", "grid"], &[r#"cluster={"discovery": "multicast"}"#]);
     assert!(

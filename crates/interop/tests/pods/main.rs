@@ -4,9 +4,12 @@
 mod chart;
 mod discovery;
 mod founding_text;
+mod release;
+mod secured;
+mod tokens;
 
 use std::process::{Command, Output, Stdio};
-use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use consort_interop::{PATIENCE, built};
@@ -24,7 +27,7 @@ static NODES_IN_USE: RwLock<()> = RwLock::new(());
 /// A namespace of a test. It is deleted when the test ends.
 struct Namespace {
     name: &'static str,
-    _nodes: Nodes,
+    nodes: Arc<Nodes>,
 }
 
 enum Nodes {
@@ -36,18 +39,23 @@ impl Namespace {
     fn new(name: &'static str) -> Self {
         // A test that failed leaves the nodes as they were.
         let guard = NODES_IN_USE.read().unwrap_or_else(PoisonError::into_inner);
-        Self::create(name, Nodes::Shared { _guard: guard })
+        Self::create(name, Arc::new(Nodes::Shared { _guard: guard }))
+    }
+
+    /// Another namespace of the same test. A second guard would wait for a test that waits for the first one.
+    fn another(&self, name: &'static str) -> Self {
+        Self::create(name, self.nodes.clone())
     }
 
     /// No other test has pods meanwhile.
     fn with_all_nodes(name: &'static str) -> Self {
         let guard = NODES_IN_USE.write().unwrap_or_else(PoisonError::into_inner);
-        Self::create(name, Nodes::Exclusive { _guard: guard })
+        Self::create(name, Arc::new(Nodes::Exclusive { _guard: guard }))
     }
 
-    fn create(name: &'static str, nodes: Nodes) -> Self {
+    fn create(name: &'static str, nodes: Arc<Nodes>) -> Self {
         succeed(CLUSTER.kubectl().args(["create", "namespace", name]));
-        let namespace = Self { name, _nodes: nodes };
+        let namespace = Self { name, nodes };
         // Pods are refused before it exists.
         namespace.until("the service account", || {
             namespace.kubectl(&["get", "serviceaccount", "default"]).status.success()
@@ -115,6 +123,12 @@ fn succeed(command: &mut Command) -> String {
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{text}{errors}", output.status);
     text.into_owned()
+}
+
+/// Prints a figure, also of a test that passes.
+fn report(figure: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "figure: {figure}");
 }
 
 /// Returns the different views that members report to probe.

@@ -60,6 +60,18 @@ fn consort_cache_creates_and_fills_caches() {
         assert!(code == 2 && message.contains("owners: it cannot be changed while"), "{code}: {message}");
         assert_eq!(done(&["alias", "stock", "shop"]), nothing(0));
         assert_eq!(done(&["get", "stock", "apples"]), ("3".to_owned(), 0));
+        let stats: Value = serde_json::from_str(&done(&["stats", "shop", "--json"]).0).expect("JSON");
+        assert_eq!(
+            (&stats["currentNumberOfEntries"], &stats["removeHits"]),
+            (&1.into(), &1.into()),
+            "{stats}"
+        );
+        assert!(
+            done(&["stats", "shop"])
+                .0
+                .lines()
+                .any(|line| line.starts_with("removeHits ") && line.ends_with(" 1"))
+        );
         assert_eq!(done(&["clear", "shop"]), nothing(0));
         assert_eq!(done(&["size", "shop"]), ("0\n".to_owned(), 0));
         assert_eq!(done(&["drop", "shop"]), nothing(0));
@@ -100,6 +112,19 @@ fn consort_cache_lists_keys_and_watches_changes() {
         watch.wait_for_end();
         let lines = ["existing\tpears", "complete", "modified\tpears", "removed\tpears", "created\tpeas"];
         assert_eq!(watch.output, lines);
+    });
+}
+
+#[test]
+fn log_in_json_has_one_object_per_event() {
+    in_own_network("log_in_json_has_one_object_per_event", async {
+        let mut server = Tool::consort_with_log(&["server", "--log-format", "json"]);
+        let event: Value = serde_json::from_str(&server.wait_for(&["\"level\":"])).expect("JSON");
+        assert_eq!(event["level"], "INFO", "{event}");
+        assert!(
+            event["message"].is_string() && event["target"].is_string() && event["timestamp"].is_string(),
+            "{event}"
+        );
     });
 }
 

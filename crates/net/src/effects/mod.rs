@@ -1,6 +1,7 @@
 mod blocking;
 mod in_process;
 mod multicast_group;
+mod port_probe;
 mod settings;
 mod streams;
 
@@ -19,11 +20,12 @@ use tokio::net::TcpListener;
 use self::blocking::{Job, Jobs};
 use self::in_process::Announcement;
 use self::multicast_group::Group;
+use self::port_probe::PortProbes;
 pub(crate) use self::settings::EffectSettings;
 pub(crate) use self::streams::StreamSettings;
 use self::streams::Streams;
 use crate::signals::{Key, Owner, Signals};
-use crate::tcp::links::{LinkEvent, LinkSettings, Links};
+use crate::tcp::links::{LinkEvent, LinkSettings, Links, Loss};
 use crate::tcp::listen::listen;
 use crate::tcp::queue::OutFrame;
 
@@ -44,6 +46,7 @@ pub(crate) struct EffectRunner {
     streams: BTreeMap<u16, Streams>,
     groups: BTreeMap<u16, Group>,
     jobs: Jobs,
+    probes: PortProbes,
     announced: BTreeMap<u16, Announcement>,
     outcomes: Outcomes,
 }
@@ -52,6 +55,7 @@ impl EffectRunner {
     pub(crate) fn new(signals: Arc<Signals>, settings: EffectSettings) -> Self {
         Self {
             jobs: Jobs::new(&signals),
+            probes: PortProbes::new(&signals),
             signals,
             settings,
             tables: BTreeMap::new(),
@@ -94,6 +98,7 @@ impl EffectRunner {
                     self.report(token, Outcome::Failed(why.to_owned()));
                 }
             }
+            Effect::ProbePort { to, timeout } => self.probes.add(token, to, timeout, &mut self.outcomes),
             Effect::Write { conn, frame } => self.write(now, token, conn, frame),
             Effect::Close { conn, is_graceful } => self.close(now, token, conn, is_graceful),
             Effect::JoinGroup { group, bind, ttl } => {
@@ -168,6 +173,7 @@ impl EffectRunner {
                 }
             }
             Owner::Jobs => self.jobs.poll(outcomes),
+            Owner::PortProbes => self.probes.poll(outcomes),
             Owner::Edge => {}
         }
     }
@@ -223,6 +229,7 @@ impl EffectRunner {
     /// Requested changes of files are still made.
     pub(crate) fn begin_close(&mut self, now: Time) {
         self.groups.clear();
+        self.probes.clear();
         self.announced.clear();
         self.jobs.begin_close(&mut self.outcomes);
         for table in self.tables.values_mut() {
@@ -429,9 +436,10 @@ fn report_link_event(
         LinkEvent::Failed { link, reason } => {
             tokens.remove(&link).map(|token| (token, Outcome::Failed(reason)))
         }
-        LinkEvent::Closed { link, is_graceful, .. } => {
-            tokens.remove(&link).map(|token| (token, Outcome::Closed { conn: ConnId(link), is_graceful }))
-        }
+        LinkEvent::Closed { link, is_graceful, loss, .. } => tokens.remove(&link).map(|token| {
+            let is_reset = loss != Loss::EndOfStream;
+            (token, Outcome::Closed { conn: ConnId(link), is_graceful, is_reset })
+        }),
     };
     outcomes.extend(outcome);
 }

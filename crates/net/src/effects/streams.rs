@@ -497,7 +497,8 @@ impl Streams {
         let slot = &self.slots[index as usize];
         match open.ending {
             Ending::Open => {
-                let outcome = Outcome::Closed { conn: ConnId(slot.conn), is_graceful };
+                let outcome =
+                    Outcome::Closed { conn: ConnId(slot.conn), is_graceful, is_reset: !is_graceful };
                 outcomes.push_back((slot.token, outcome));
             }
             Ending::Closing(token) => outcomes.push_back((token, Outcome::Failed(reason.to_owned()))),
@@ -639,7 +640,7 @@ mod tests {
         peer.read_exact(&mut seen).await.unwrap();
         assert_eq!(&seen, b"to the peer");
         peer.shutdown().await.unwrap();
-        assert_eq!(table.next().await.1, Outcome::Closed { conn, is_graceful: true });
+        assert_eq!(table.next().await.1, Outcome::Closed { conn, is_graceful: true, is_reset: false });
         assert!(!table.streams.write(table.now, conn, Bytes::from("late")));
     }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use consort_group::{PacketPriority, PhysAddr, Time, Transmit, TransmitDest, Version};
 
-use super::links::{LinkEvent, LinkSettings, Links};
+use super::links::{LinkEvent, LinkSettings, Links, Loss};
 use super::listen::{listen, port_range};
 use super::queue::{OutFrame, QueueLimits};
 use super::stream::SocketOptions;
 use crate::bind_addr::Interface;
 use crate::bind_error::BindError;
 use crate::config::TransportConfig;
-use crate::edge::{Edge, Inbound};
+use crate::edge::{Edge, Inbound, LostPeer};
 use crate::signals::{Owner, Signals};
 use crate::stats::EdgeStats;
 use crate::tcp::tls::Tls;
@@ -92,7 +92,7 @@ pub(crate) struct TcpEdge {
     own: PhysAddr,
     connect_timeout: Duration,
     /// Peers whose connections ended without the graceful-close word, taken in each cycle.
-    lost_peers: Vec<PhysAddr>,
+    lost_peers: Vec<LostPeer>,
 }
 
 impl TcpEdge {
@@ -155,7 +155,7 @@ impl Edge for TcpEdge {
         links.handle_timeout(now, &mut |event| pass(event, inbound, lost_peers));
     }
 
-    fn poll_lost_peer(&mut self) -> Option<PhysAddr> {
+    fn poll_lost_peer(&mut self) -> Option<LostPeer> {
         self.lost_peers.pop()
     }
 
@@ -197,10 +197,17 @@ impl Edge for TcpEdge {
 }
 
 /// Passes frames on as packets, also those of a connection that gives way to another one, and notes lost peers.
-fn pass(event: LinkEvent, inbound: Inbound<'_>, lost_peers: &mut Vec<PhysAddr>) {
+fn pass(event: LinkEvent, inbound: Inbound<'_>, lost_peers: &mut Vec<LostPeer>) {
     match event {
         LinkEvent::Frame { peer, frame, .. } => inbound(peer, frame),
-        LinkEvent::Closed { peer, is_graceful: false, is_ended_here: false, .. } => lost_peers.push(peer),
+        LinkEvent::Closed {
+            peer,
+            is_graceful: false,
+            loss: loss @ (Loss::EndOfStream | Loss::Reset),
+            ..
+        } => {
+            lost_peers.push(LostPeer { peer, is_end_of_stream: loss == Loss::EndOfStream });
+        }
         _ => {}
     }
 }

@@ -81,7 +81,8 @@ mod with_rustls {
                 return Ok(None);
             }
             let keystore = config.keystore_path.as_deref().ok_or(TlsError::Missing("tls.keystore_path"))?;
-            let identity = Identity::from_files(keystore, keystore)?;
+            let key = config.key_path.as_deref().unwrap_or(keystore);
+            let identity = Identity::from_files(keystore, key)?;
             let roots = Roots::from_file(config.truststore_path.as_deref().unwrap_or(keystore))?;
             let protocols = ProtocolSettings::by_names(&config.protocols, &config.cipher_suites)?;
             let clients = match config.client_auth {
@@ -105,7 +106,9 @@ mod with_rustls {
                 return Ok(None);
             }
             let keystore = config.keystore_path.as_deref();
-            let identity = keystore.map(|keystore| Identity::from_files(keystore, keystore)).transpose()?;
+            let key = |keystore| config.key_path.as_deref().unwrap_or(keystore);
+            let identity =
+                keystore.map(|keystore| Identity::from_files(keystore, key(keystore))).transpose()?;
             let trusted = config.truststore_path.as_deref().or(keystore);
             let roots = Roots::from_file(trusted.ok_or(TlsError::NoRoots)?)?;
             let protocols = ProtocolSettings::by_names(&config.protocols, &config.cipher_suites)?;

@@ -33,8 +33,8 @@ pub(super) fn note_delivery(world: &mut World<Sites>, node: usize, src: &Address
     world.app.deliveries.0.entry(node).or_default().push(Delivery { id, at, is_under_its_sender });
 }
 
-/// Messages of a sender to a receiver keep their order and come once, unless the sender's way over the bridge changed in
-/// between because a site master was lost, or the bridge was cut.
+/// Messages of a sender to a receiver keep their order and come once, unless they took different paths over the bridge,
+/// because a site master was lost, or the bridge was cut.
 pub(super) fn order(world: &World<Sites>) -> Result<(), Broken> {
     for (&node, all) in &world.app.deliveries.0 {
         let site = world.app.site_of(node);
@@ -54,7 +54,7 @@ pub(super) fn order(world: &World<Sites>) -> Result<(), Broken> {
             }
             let sent = world.app.traffic.sent_at(id).unwrap_or(Time::ZERO);
             let own = world.app.site_of(id.sender);
-            if world.app.paths.has_changed(id, site, latest)
+            if world.app.paths.differ([id, Id { number: latest, ..id }], site)
                 || world.app.cuts.has_cut(own, site, sent, delivery.at)
             {
                 continue;

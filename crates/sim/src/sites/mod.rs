@@ -102,6 +102,7 @@ pub struct Report {
 pub(crate) struct Sites {
     roles: Vec<Role>,
     sites: Vec<Site>,
+    max_site_masters: usize,
     bridge: StackConfig,
     traffic: traffic::Traffic,
     paths: Paths,
@@ -135,6 +136,7 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     let app = Sites {
         roles: Vec::new(),
         sites: sites.collect(),
+        max_site_masters: plan.max_site_masters,
         bridge: config.clone(),
         traffic: traffic::Traffic::default(),
         paths: Paths::default(),

@@ -1,28 +1,32 @@
 //! The ways that messages take over bridges.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use consort_group::{Address, BridgeSend};
+use consort_group::{Address, BridgeSend, Time, View};
 
 use super::Sites;
 use super::members::Role;
 use super::traffic::{Id, Stream};
 use crate::checks::Broken;
+use crate::node::Node;
 use crate::world::World;
 
-/// The site master that sent a message over a bridge, and the one that got it.
+/// The site masters on a message's way: the one of its sender if it is a unicast, the one that sent it over a bridge, and the
+/// one that got it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Path {
+    of_sender: Option<Address>,
     from: usize,
     to: Address,
 }
 
-/// A new site master may send again all that the former one had sent when it was lost.
-struct Change {
-    /// The number of the first message on the new path.
-    first: u64,
-    /// The highest number on former paths.
-    former: u64,
+/// The latest message on a way.
+struct Latest {
+    path: Path,
+    sent_at: Time,
+    relayed_at: Time,
+    /// The number of changes of the way before it that the views explain.
+    changes: usize,
 }
 
 /// A sender's messages of a kind to a site.
@@ -31,11 +35,9 @@ type Way = (usize, bool, usize);
 /// The ways of all messages, and their changes.
 #[derive(Default)]
 pub(super) struct Paths {
-    current: BTreeMap<Way, Path>,
-    /// By stream and destination site.
-    changed: BTreeMap<(usize, Stream, usize), Vec<Change>>,
-    /// The highest numbers that were sent to a site.
-    highest: BTreeMap<(usize, Stream, usize), u64>,
+    latest: BTreeMap<Way, Latest>,
+    /// The paths that messages took to a site, each by the number of the way's explained changes before it.
+    taken: BTreeMap<(Id, usize), BTreeSet<usize>>,
     broken: Option<Broken>,
     changes: usize,
 }
@@ -49,14 +51,11 @@ impl Paths {
         self.broken.clone()
     }
 
-    /// Returns whether the sender's way to the site changed between two of its messages, or the first one was sent on both paths.
-    pub(super) fn has_changed(&self, id: Id, site: usize, latest: u64) -> bool {
-        let changed = self.changed.get(&(id.sender, id.stream, site));
-        let explains = |change: &Change| {
-            (id.number..=latest).contains(&change.first)
-                || (change.first..=change.former).contains(&id.number)
-        };
-        changed.is_some_and(|all| all.iter().any(explains))
+    /// Returns whether these messages of a sender to the site took more than one path.
+    pub(super) fn differ(&self, ids: [Id; 2], site: usize) -> bool {
+        let taken: BTreeSet<usize> =
+            ids.iter().filter_map(|&id| self.taken.get(&(id, site))).flatten().copied().collect();
+        taken.len() > 1
     }
 }
 
@@ -78,55 +77,51 @@ fn note_path(world: &mut World<Sites>, from: usize, bridge: usize, send: &Bridge
     let (Some(id), Some(to)) = (Id::decode(&send.message), send.message.dest.clone()) else { return };
     let Some(site) = world.app.sites.iter().position(|site| Some(site.name) == to.site()) else { return };
     let way = (id.sender, id.stream == Stream::Multicasts, site);
-    let path = Path { from, to };
-    let stream = (id.sender, id.stream, site);
-    let former = world.app.paths.highest.get(&stream).copied().unwrap_or_default();
-    world.app.paths.highest.insert(stream, former.max(id.number));
-    let Some(before) = world.app.paths.current.insert(way, path.clone()) else { return };
-    if before == path {
-        return;
-    }
-    world.app.paths.changes += 1;
-    let is_allowed = if before.from == from {
-        let view = world.nodes[bridge].view();
-        view.is_none_or(|view| !view.contains(&before.to))
-    } else {
-        // The former site master's routes were its own.
-        !is_master_of(world, before.from, id, from)
-    };
-    if is_allowed {
-        // Streams of unicasts to the site share the way.
-        let sent: Vec<(Stream, u64)> = world
-            .app
-            .traffic
-            .streams()
-            .filter(|(sender, stream, _)| *sender == id.sender && (*stream == Stream::Multicasts) == way.1)
-            .map(|(_, stream, number)| (stream, number))
-            .collect();
-        for (stream, number) in sent {
-            let (first, former) = if stream == id.stream { (id.number, former) } else { (number, 0) };
-            let changes = world.app.paths.changed.entry((id.sender, stream, site)).or_default();
-            changes.push(Change { first, former });
-        }
-    } else if world.app.paths.broken.is_none() {
-        let what = format!(
-            "{id:?} goes from {} to {}, the message before it from {} to {}, which is still there",
-            world.nodes[from].name, path.to, world.nodes[before.from].name, before.to
-        );
-        world.app.paths.broken = Some(("a sender keeps its site master", what));
+    let path = Path { of_sender: world.app.traffic.master_of(id).cloned(), from, to };
+    let sent_at = world.app.traffic.sent_at(id).unwrap_or_default();
+    let before = world.app.paths.latest.get(&way);
+    let mut changes = before.map_or(0, |before| before.changes);
+    let broken = before.filter(|before| before.path != path).and_then(|before| {
+        let is_allowed = may_change(world, id, before, &path, bridge);
+        changes += usize::from(is_allowed);
+        (!is_allowed).then(|| format!("{id:?} takes {path:?}, the message before it took {:?}", before.path))
+    });
+    let paths = &mut world.app.paths;
+    paths.changes += changes - paths.latest.get(&way).map_or(0, |before| before.changes);
+    paths.taken.entry((id, site)).or_default().insert(changes);
+    paths.latest.insert(way, Latest { path, sent_at, relayed_at: world.now, changes });
+    if let Some(what) = broken.filter(|_| paths.broken.is_none()) {
+        paths.broken = Some(("a sender keeps its site master", what));
     }
 }
 
-/// Returns whether a message may still go over this site master: one of those that its sender knows, or the first one
-/// that the relaying node knows for multicasts. A merge may give a site another first member.
-fn is_master_of(world: &World<Sites>, master: usize, id: Id, node: usize) -> bool {
-    let is_multicast = id.stream == Stream::Multicasts;
-    let of = if is_multicast { [node, node] } else { [id.sender, node] };
-    let stack = of.into_iter().find_map(|node| world.nodes[node].stack.as_ref());
-    let masters = stack.and_then(|stack| stack.attribute("RELAY2", "site_masters")).unwrap_or_default();
-    let count = if is_multicast { 1 } else { usize::MAX };
-    let address = world.nodes[master].address.to_string();
-    world.nodes[master].is_alive() && masters.split(", ").take(count).any(|known| known == address)
+/// A way changes with the views of those that choose it: the sender, the site master to which the sender passed the message
+/// (which may be one no longer), and the one that sends it over the bridge.
+fn may_change(world: &World<Sites>, id: Id, before: &Latest, path: &Path, bridge: usize) -> bool {
+    let Latest { path: old, relayed_at, .. } = before;
+    let now = world.now;
+    let sender = &world.nodes[id.sender];
+    let sent_at = world.app.traffic.sent_at(id).unwrap_or_default().min(before.sent_at);
+    let lacked_master = |node: &Node, master: &Address| {
+        let masters =
+            |view: &View| view.members().iter().take(world.app.max_site_masters).any(|one| one == master);
+        node.views_between(sent_at, now).any(|view| !masters(view))
+    };
+    let lacked = |node: &Node, member: &Address| {
+        node.views_between(*relayed_at, now).any(|view| !view.contains(member))
+    };
+    match (&old.of_sender, &path.of_sender) {
+        (Some(former), Some(master)) if former != master => {
+            lacked_master(sender, former) || lacked_master(sender, master)
+        }
+        (Some(master), Some(_)) if old.from != path.from => {
+            let node = world.nodes.iter().find(|node| node.address == *master);
+            node.is_none_or(|node| !node.is_alive() || lacked_master(node, master))
+        }
+        // The first site master of a view relays all multicasts.
+        _ if old.from != path.from => true,
+        _ => lacked(&world.nodes[bridge], &old.to) || lacked(&world.nodes[path.from], &sender.address),
+    }
 }
 
 /// The bridges of a site that are alive.

@@ -8,6 +8,7 @@ use consort_group::{Address, Message, Time};
 
 use super::Sites;
 use super::members::SiteEvent;
+use crate::node::Node;
 use crate::world::World;
 
 /// The mean time between two messages of a member.
@@ -59,18 +60,33 @@ impl Id {
 #[derive(Default)]
 pub(super) struct Traffic {
     is_on: bool,
-    /// The times of sent messages, by sender and stream.
-    sent: BTreeMap<(usize, Stream), Vec<Time>>,
+    /// By sender and stream.
+    sent: BTreeMap<(usize, Stream), Vec<Sent>>,
+}
+
+struct Sent {
+    at: Time,
+    /// The site master to which the sender's layer passed a unicast.
+    master: Option<Address>,
 }
 
 impl Traffic {
     pub(super) fn sent_at(&self, id: Id) -> Option<Time> {
-        self.sent.get(&(id.sender, id.stream))?.get(id.number.checked_sub(1)? as usize).copied()
+        self.sent_one(id).map(|sent| sent.at)
+    }
+
+    fn sent_one(&self, id: Id) -> Option<&Sent> {
+        self.sent.get(&(id.sender, id.stream))?.get(id.number.checked_sub(1)? as usize)
+    }
+
+    /// Returns the sender's site master when it sent a unicast.
+    pub(super) fn master_of(&self, id: Id) -> Option<&Address> {
+        self.sent_one(id)?.master.as_ref()
     }
 
     /// Senders and streams, with the number of their messages.
     pub(super) fn streams(&self) -> impl Iterator<Item = (usize, Stream, u64)> {
-        self.sent.iter().map(|(&(sender, stream), times)| (sender, stream, times.len() as u64))
+        self.sent.iter().map(|(&(sender, stream), sent)| (sender, stream, sent.len() as u64))
     }
 }
 
@@ -119,17 +135,24 @@ pub(super) fn send(world: &mut World<Sites>, node: usize, stream: Stream) -> Opt
         Stream::Member(node) => Some(super::members::site_address(world, node)),
     };
     let (now, own) = (world.now, world.nodes[node].clock(world.now));
+    let master = (stream != Stream::Multicasts).then(|| own_master(world, node)).flatten();
     let stack = world.nodes[node].stack.as_mut()?;
     // An application waits when too much is queued, as the channel makes it wait.
     if stack.queued_bytes(dest.as_ref()) > 1_000_000 {
         return None;
     }
     let sent = world.app.traffic.sent.entry((node, stream)).or_default();
-    sent.push(now);
+    sent.push(Sent { at: now, master });
     let id = Id { sender: node, stream, number: sent.len() as u64 };
     stack.handle_send(own, Message::bytes(dest, id.encode()));
     world.work(node);
     Some(id)
+}
+
+fn own_master(world: &World<Sites>, node: usize) -> Option<Address> {
+    let name = world.nodes[node].stack.as_ref()?.attribute("RELAY2", "own_site_master")?;
+    let is_named = |node: &&Node| node.address.to_string() == name;
+    world.nodes.iter().find(is_named).map(|node| node.address.clone())
 }
 
 /// Each member sends to all sites, to each other site's masters and to each member there.

@@ -312,7 +312,7 @@ mod tests {
         harness.done(tokens[1], Outcome::Failed("connection refused".to_owned()));
         harness.take_effects();
         harness.advance(Duration::from_secs(4));
-        harness.done(tokens[0], Outcome::Closed { conn: NEAR, is_graceful: true });
+        harness.done(tokens[0], Outcome::Closed { conn: NEAR, is_graceful: true, is_reset: false });
         assert_eq!(harness.take_effects(), [], "not at once");
         harness.advance(Duration::from_secs(10));
         let again = reached(&mut harness, &[92, 91]);

@@ -128,7 +128,7 @@ fn the_next_member_is_watched_and_suspected_when_its_connection_ends() {
     for is_graceful in [false, true] {
         let mut harness = harness(&[1, 2, 3]);
         let token = watch(&mut harness, 2, 7);
-        harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful });
+        harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful, is_reset: false });
         assert_eq!(sent(&mut harness), [suspects(2)], "the end of the stream is no graceful end");
         assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
         assert_eq!(connects(&mut harness)[0].1, socket(3), "the next one is watched");
@@ -341,7 +341,7 @@ fn a_watcher_that_ends_is_no_suspicion_and_other_bytes_have_no_meaning() {
     harness.done(token, Outcome::Frame { conn: ConnId(8), frame: vec![1, GRACEFUL_END].into() });
     assert_eq!(effects(&mut harness), [Effect::Close { conn: ConnId(8), is_graceful: false }]);
     harness.done(token, Outcome::Accepted { conn: ConnId(9), peer: phys(2) });
-    harness.done(token, Outcome::Closed { conn: ConnId(9), is_graceful: false });
+    harness.done(token, Outcome::Closed { conn: ConnId(9), is_graceful: false, is_reset: false });
     assert_eq!(sent(&mut harness), []);
 }
 
@@ -369,7 +369,7 @@ fn suspicions_are_repeated_in_the_interval_that_is_set() {
     harness.up(from_member(i_have(2), 2)).install(view(1, &[1, 2]));
     let token = watch(&mut harness, 2, 7);
     harness.take_down();
-    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false, is_reset: false });
     assert_eq!(sent(&mut harness), [suspects(2)]);
     harness.advance(Duration::from_millis(1_900));
     assert_eq!(sent(&mut harness), []);

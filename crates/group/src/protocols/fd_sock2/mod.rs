@@ -6,14 +6,17 @@
 //! A graceful close proves no crash: members close so when they leave, and when two connected to each other at once.
 //! If the member is still in the view shortly after, this member reconnects and suspects it only if that fails.
 
+mod proof;
 mod ring;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use proof::{PROBE, Proofs};
 use ring::Link;
 
+use super::ended_streams::marked;
 use super::socket_ring::{EXPIRE, REPORT, ReportHeaders, SocketRing};
 use crate::wire;
 use crate::{
@@ -46,6 +49,10 @@ crate::properties! {
         /// the same value: a member forgets a received suspicion that is not repeated within three of its own
         /// intervals.
         suspect_msg_interval: Duration = Duration::from_secs(5),
+        /// After how many refused connections in a row, to each known port of a suspect whose connection has ended,
+        /// its crash is proven, so that no further verification is awaited. 0 = never. JGroups does not know this
+        /// attribute.
+        num_refused_probes: u32 = 3,
     }
 }
 
@@ -92,6 +99,17 @@ struct Conn {
     peer: PhysAddr,
     is_outgoing: bool,
     is_watched_by_peer: bool,
+    /// It has named itself.
+    member: Option<Address>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    InOrder,
+    /// As when a process dies.
+    EndOfStream,
+    Broken,
 }
 
 /// The FD_SOCK2 layer.
@@ -105,7 +123,10 @@ pub struct FdSock2 {
     conns: BTreeMap<ConnId, Conn>,
     neighbour: Option<Address>,
     link: Link,
+    /// Connections in a row that ended in order before the neighbour named itself.
+    replaced: u32,
     ring: SocketRing,
+    proofs: Proofs,
 }
 
 impl FdSock2 {
@@ -121,6 +142,8 @@ impl FdSock2 {
             conns: BTreeMap::new(),
             neighbour: None,
             link: Link::None,
+            replaced: 0,
+            proofs: Proofs::default(),
         }
     }
 
@@ -150,6 +173,8 @@ impl FdSock2 {
             cx.request(Effect::Close { conn, is_graceful: true });
         }
         cx.disarm(ANSWER);
+        cx.disarm(PROBE);
+        self.proofs.clear();
         self.listener = None;
         self.own = None;
         self.neighbour = None;
@@ -165,12 +190,12 @@ impl FdSock2 {
 
     fn frame(&mut self, cx: &mut Cx<'_>, conn: ConnId, frame: &bytes::Bytes) {
         let empty = wire::message_type(&crate::Payload::Empty);
-        let decoded =
-            wire::decode_body(empty, frame).map(|mut message| message.headers.take(ProtocolId::FD_SOCK2));
-        let Ok(Some(HeaderBody::FdSock2(header))) = decoded else {
+        let decoded = wire::decode_body(empty, frame)
+            .map(|mut message| (message.headers.take(ProtocolId::FD_SOCK2), message.src));
+        let Ok((Some(HeaderBody::FdSock2(header)), src)) = decoded else {
             cx.request(Effect::Close { conn, is_graceful: false });
             // The edge reports no close for connections that this member closes, so the watch ends here.
-            self.closed(cx, conn, false);
+            self.closed(cx, conn, Ending::Broken);
             return cx
                 .count_drop(DropReason::Malformed, |_| "frame on a failure detection socket".to_owned());
         };
@@ -178,6 +203,7 @@ impl FdSock2 {
             FdSock2Header::Connect(_) => {
                 if let Some(known) = self.conns.get_mut(&conn) {
                     known.is_watched_by_peer = true;
+                    known.member = src;
                 }
                 let cluster = cx.shared().cluster.as_deref().map(str::to_owned);
                 let server = cx.local().clone();
@@ -185,6 +211,9 @@ impl FdSock2 {
             }
             FdSock2Header::ConnectResponse { cluster, server } => {
                 let is_same_cluster = cluster.as_deref() == cx.shared().cluster.as_deref();
+                if let Some(known) = self.conns.get_mut(&conn) {
+                    known.member = is_same_cluster.then(|| server.clone());
+                }
                 self.answered(cx, conn, is_same_cluster.then_some(server));
             }
             _ => {}
@@ -197,7 +226,11 @@ impl FdSock2 {
             return;
         }
         match header {
-            FdSock2Header::Suspect(members) => self.ring.receive_suspects(cx, members),
+            FdSock2Header::Suspect(members) => {
+                self.note_marked(cx, &members, message);
+                self.ring.receive_suspects(cx, members);
+                self.prove(cx);
+            }
             FdSock2Header::Unsuspect(members) => {
                 self.ring.withdraw(cx, members);
                 self.follow_ring(cx);
@@ -207,8 +240,19 @@ impl FdSock2 {
         }
     }
 
+    fn note_marked(&mut self, cx: &Cx<'_>, members: &[Address], message: &Message) {
+        let view = cx.view();
+        for member in marked(members, message.payload_bytes()) {
+            if view.is_some_and(|view| view.contains(member)) && !cx.is_local(member) {
+                self.ring.ended.note(cx.now(), member.clone(), None);
+            }
+        }
+    }
+
     fn unsuspect(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
         self.ring.unsuspect(cx, members);
+        self.proofs.retain(|member| !members.contains(member));
+        members.iter().for_each(|member| self.ring.ended.forget(member));
         self.follow_ring(cx);
     }
 }
@@ -223,10 +267,13 @@ impl Protocol for FdSock2 {
     }
 
     fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
-        headers.has(self.id())
+        headers.has(self.id()) || !self.proofs.is_idle()
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        if let Some(src) = batch.src() {
+            self.proofs.heard(src);
+        }
         batch.messages.retain_mut(|message| match message.headers.take(ProtocolId::FD_SOCK2) {
             Some(HeaderBody::FdSock2(header)) => {
                 self.receive(cx, *header, message);
@@ -237,8 +284,16 @@ impl Protocol for FdSock2 {
     }
 
     fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
-        if let Event::Unsuspect(members) = event {
-            self.unsuspect(cx, members);
+        match event {
+            Event::Unsuspect(members) => self.unsuspect(cx, members),
+            Event::StreamEnded(members) => {
+                for member in members {
+                    self.ring.ended.note(cx.now(), member.clone(), None);
+                }
+                self.prove(cx);
+                return Pass::Stop;
+            }
+            _ => {}
         }
         Pass::On
     }
@@ -259,6 +314,9 @@ impl Protocol for FdSock2 {
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         if let Control::View(_) = control {
             self.ring.retain_members(cx);
+            if let Some(view) = cx.view() {
+                self.proofs.retain(|member| view.contains(member));
+            }
             self.follow_ring(cx);
         }
     }
@@ -270,10 +328,12 @@ impl Protocol for FdSock2 {
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         match key {
             ANSWER => self.no_answer(cx),
+            PROBE => self.probe_ports(cx),
             REPORT => self.ring.report_suspects(cx),
             EXPIRE => self.ring.expire_received(cx),
             _ => self.follow_ring(cx),
         }
+        self.prove(cx);
     }
 
     fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
@@ -292,18 +352,29 @@ impl Protocol for FdSock2 {
                 if !self.is_connected || self.conns.len() >= CONNECTIONS_MAX {
                     cx.request(Effect::Close { conn, is_graceful: false });
                 } else {
-                    self.conns.insert(conn, Conn { peer, is_outgoing: false, is_watched_by_peer: false });
+                    self.conns.insert(
+                        conn,
+                        Conn { peer, is_outgoing: false, is_watched_by_peer: false, member: None },
+                    );
                 }
             }
             Outcome::Connected(conn) => self.connected(cx, token, conn),
             Outcome::Frame { conn, frame } => self.frame(cx, conn, &frame),
-            Outcome::Closed { conn, is_graceful } => self.closed(cx, conn, is_graceful),
+            Outcome::Closed { conn, is_graceful: true, .. } => self.closed(cx, conn, Ending::InOrder),
+            Outcome::Closed { conn, is_reset: true, .. } => self.closed(cx, conn, Ending::Broken),
+            Outcome::Closed { conn, .. } => self.closed(cx, conn, Ending::EndOfStream),
+            Outcome::Port(state) => self.probed(cx, token, state),
             _ => {}
         }
+        // The suspicion, or the end of the connection, may have come first.
+        self.prove(cx);
     }
 
     fn counts(&self) -> Vec<(StackCount, u64)> {
-        vec![(StackCount::Suspicions, self.ring.suspicions())]
+        vec![
+            (StackCount::Suspicions, self.ring.suspicions()),
+            (StackCount::ProvenCrashes, self.proofs.proven()),
+        ]
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -313,8 +384,11 @@ impl Protocol for FdSock2 {
         out.put("ping_dest", self.neighbour.as_ref().map_or_else(String::new, ToString::to_string));
         out.put("is_watching", matches!(self.link, Link::Watching { .. }));
         self.ring.probe(out);
+        out.put("num_proven_crashes", self.proofs.proven());
     }
 }
 
+#[cfg(test)]
+mod proof_tests;
 #[cfg(test)]
 mod tests;

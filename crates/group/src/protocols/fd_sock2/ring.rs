@@ -1,10 +1,18 @@
 //! The neighbour that this member watches, and the connection to it.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use super::{ANSWER, Conn, FdSock2};
+use super::{ANSWER, Conn, Ending, FdSock2};
 use crate::protocols::socket_ring::RETRY;
 use crate::{Address, ConnId, Cx, Effect, FdSock2Header, PhysAddr, Token};
+
+/// Two members that connect to each other at once keep one connection: the other one ends in order, perhaps before the
+/// kept one is known here. After this time it is.
+pub(super) const REPLACED_PAUSE: Duration = Duration::from_millis(100);
+
+/// A process that only ends connections in order is watched no longer than so.
+pub(super) const REPLACED_MAX: u32 = 10;
 
 pub(super) enum Link {
     /// There is no neighbour, or a pause.
@@ -68,6 +76,7 @@ impl FdSock2 {
                 // If it turns out to be alive, the next attempt waits, because it would fail as fast as this
                 // one.
                 self.ring.pause(cx, neighbour.clone(), self.config.connect_timeout);
+                self.replaced = 0;
                 self.ring.suspect(cx, neighbour);
                 self.follow_ring(cx);
             }
@@ -95,7 +104,10 @@ impl FdSock2 {
     pub(super) fn connected(&mut self, cx: &mut Cx<'_>, token: Token, conn: ConnId) {
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Connecting { token: own, to, left } if own == token => {
-                self.conns.insert(conn, Conn { peer: to, is_outgoing: true, is_watched_by_peer: false });
+                self.conns.insert(
+                    conn,
+                    Conn { peer: to, is_outgoing: true, is_watched_by_peer: false, member: None },
+                );
                 self.ask(cx, conn, left);
             }
             other => {
@@ -122,6 +134,7 @@ impl FdSock2 {
             Link::Asking { conn: own, left } if own == conn => {
                 cx.disarm(ANSWER);
                 if server.is_some() && server == self.neighbour {
+                    self.replaced = 0;
                     self.link = Link::Watching { conn };
                 } else {
                     self.abandon(cx, conn);
@@ -150,17 +163,23 @@ impl FdSock2 {
     }
 
     /// After a graceful close the view decides.
-    pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId, is_graceful: bool) {
+    pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId, ending: Ending) {
         let known = self.conns.remove(&conn);
         // Two connections opened at the same time are merged into the other one.
-        let other = known.and_then(|known| self.open_to(known.peer));
+        let other = known.as_ref().and_then(|known| self.open_to(known.peer));
+        #[cfg(feature = "injected-bugs")]
+        let ending =
+            if ending == Ending::Broken && takes_reset_for_end(cx) { Ending::EndOfStream } else { ending };
+        if let (Some(known), Ending::EndOfStream) = (known, ending) {
+            self.note_ended(cx, known, other);
+        }
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Watching { conn: own } if own == conn => {
                 if let Some(other) = other {
                     return self.ask(cx, other, VecDeque::new());
                 }
                 let Some(neighbour) = self.neighbour.take() else { return };
-                if is_graceful {
+                if ending == Ending::InOrder {
                     self.ring.pause(cx, neighbour.clone(), self.config.connect_timeout);
                     self.neighbour = Some(neighbour);
                 } else {
@@ -170,9 +189,32 @@ impl FdSock2 {
             }
             Link::Asking { conn: own, left } if own == conn => match other {
                 Some(other) => self.ask(cx, other, left),
+                None if ending == Ending::InOrder && self.replaced < REPLACED_MAX => {
+                    self.replaced += 1;
+                    cx.disarm(ANSWER);
+                    if let Some(neighbour) = self.neighbour.clone() {
+                        self.ring.pause(cx, neighbour, REPLACED_PAUSE);
+                    }
+                }
                 None => self.try_next(cx, left),
             },
             other => self.link = other,
         }
     }
+
+    /// Of several connections one may not have named its member yet.
+    fn note_ended(&mut self, cx: &Cx<'_>, conn: Conn, other: Option<ConnId>) {
+        let named_on_other = || self.conns.get(&other?)?.member.clone();
+        let Some(member) = conn.member.or_else(named_on_other) else { return };
+        let is_member = cx.view().is_some_and(|view| view.contains(&member));
+        if is_member && !cx.is_local(&member) {
+            self.ring.ended.note(cx.now(), member, Some(conn.peer));
+        }
+    }
+}
+
+#[cfg(feature = "injected-bugs")]
+fn takes_reset_for_end(cx: &Cx<'_>) -> bool {
+    use crate::InjectedBug::{ClosedIsProof, ResetForEnd};
+    cx.has_bug(ResetForEnd) || cx.has_bug(ClosedIsProof)
 }

@@ -1,11 +1,12 @@
+use super::ring::{REPLACED_MAX, REPLACED_PAUSE};
 use super::*;
 use crate::harness::{Harness, member, phys, view};
 
-fn at(n: u16, offset: u16) -> PhysAddr {
+pub(super) fn at(n: u16, offset: u16) -> PhysAddr {
     PhysAddr { port: phys(n).port + 100 + offset, ..phys(n) }
 }
 
-fn harness(numbers: &[u64]) -> Harness {
+pub(super) fn harness(numbers: &[u64]) -> Harness {
     let mut harness = Harness::new(FdSock2::new(FdSock2Config::default()));
     harness.stack.handle_connect(harness.now, "demo");
     harness.stack.run(harness.now);
@@ -26,11 +27,11 @@ fn frame(header: FdSock2Header) -> bytes::Bytes {
     wire::encode_body(&message)
 }
 
-fn answer(n: u64) -> bytes::Bytes {
+pub(super) fn answer(n: u64) -> bytes::Bytes {
     frame(FdSock2Header::ConnectResponse { cluster: Some("demo".to_owned()), server: member(n) })
 }
 
-fn watch(harness: &mut Harness, n: u64, conn: u64) -> Token {
+pub(super) fn watch(harness: &mut Harness, n: u64, conn: u64) -> Token {
     let (token, effect) = harness.take_effects().remove(0);
     assert!(matches!(effect, Effect::Connect { to, .. } if to == at(n as u16, 0)), "{effect:?}");
     let conn = ConnId(conn);
@@ -52,7 +53,7 @@ fn suspected(harness: &mut Harness) -> Vec<FdSock2Header> {
         .collect()
 }
 
-fn from_member(header: FdSock2Header, n: u64) -> Message {
+pub(super) fn from_member(header: FdSock2Header, n: u64) -> Message {
     Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header))).sent_by(n)
 }
 
@@ -60,7 +61,7 @@ fn from_member(header: FdSock2Header, n: u64) -> Message {
 fn the_next_member_is_watched_and_suspected_when_its_connection_breaks() {
     let mut harness = harness(&[1, 2, 3]);
     let token = watch(&mut harness, 2, 7);
-    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false, is_reset: false });
     assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
     assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
     let effects = harness.take_effects();
@@ -136,7 +137,7 @@ fn suspicions_are_repeated_until_the_suspect_is_gone_or_alive() {
         let mut harness = harness(&[1, 2, 3]);
         let token = watch(&mut harness, 2, 7);
         assert_eq!(harness.count(StackCount::Suspicions), 0);
-        harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+        harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false, is_reset: false });
         assert_eq!(harness.count(StackCount::Suspicions), 1);
         harness.advance(Duration::from_secs(5));
         assert_eq!(suspected(&mut harness).len(), 2);
@@ -210,7 +211,7 @@ fn a_suspicion_detected_here_does_not_expire() {
     let mut harness = harness(&[1, 2, 3]);
     let token = watch(&mut harness, 2, 7);
     harness.up(from_member(FdSock2Header::Suspect(vec![member(2)]), 3));
-    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false, is_reset: false });
     harness.advance(Duration::from_secs(60)).take_up_events();
     harness.advance(Duration::from_secs(5));
     assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2)])]);
@@ -266,7 +267,7 @@ fn connects(harness: &mut Harness) -> Vec<(Token, PhysAddr)> {
 fn a_graceful_close_alone_is_no_suspicion() {
     let mut harness = harness(&[1, 2]);
     let token = watch(&mut harness, 2, 7);
-    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true });
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true, is_reset: false });
     assert_eq!(suspected(&mut harness), []);
     harness.install(view(2, &[1])).advance(Duration::from_secs(10));
     assert_eq!(suspected(&mut harness), [], "it has left");
@@ -276,7 +277,7 @@ fn a_graceful_close_alone_is_no_suspicion() {
 fn a_member_that_closes_gracefully_and_stays_is_watched_again() {
     let mut harness = harness(&[1, 2]);
     let token = watch(&mut harness, 2, 7);
-    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true });
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true, is_reset: false });
     harness.advance(Duration::from_secs(1));
     for offset in 0..4 {
         let (token, to) = connects(&mut harness)[0];
@@ -295,7 +296,7 @@ fn a_connection_replaced_by_the_neighbours_own_is_no_crash() {
         if is_asked {
             harness.done(token, Outcome::Connected(ConnId(7)));
             harness.done(token, accepted);
-            harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true });
+            harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true, is_reset: false });
         } else {
             harness.done(token, accepted);
             harness.done(token, Outcome::Failed("the peer connected first".to_owned()));
@@ -305,9 +306,44 @@ fn a_connection_replaced_by_the_neighbours_own_is_no_crash() {
         harness.done(token, Outcome::Frame { conn: ConnId(8), frame: answer(2) });
         harness.advance(Duration::from_secs(10));
         assert_eq!(suspected(&mut harness), []);
-        harness.done(token, Outcome::Closed { conn: ConnId(8), is_graceful: false });
+        harness.done(token, Outcome::Closed { conn: ConnId(8), is_graceful: false, is_reset: false });
         assert_eq!(suspected(&mut harness).len(), 1, "it is watched through the connection that is left");
     }
+}
+
+#[test]
+fn connection_that_the_neighbour_ends_in_order_for_its_own_is_no_crash() {
+    let mut harness = harness(&[1, 2]);
+    let (token, _) = connects(&mut harness)[0];
+    harness.done(token, Outcome::Connected(ConnId(7)));
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: true, is_reset: false });
+    assert_eq!(connects(&mut harness), [], "another port of its host would refuse");
+    harness.done(token, Outcome::Accepted { conn: ConnId(8), peer: at(2, 0) });
+    harness.advance(REPLACED_PAUSE);
+    harness.done(token, Outcome::Frame { conn: ConnId(8), frame: answer(2) });
+    harness.advance(Duration::from_secs(10));
+    assert_eq!(suspected(&mut harness), []);
+    harness.done(token, Outcome::Closed { conn: ConnId(8), is_graceful: false, is_reset: false });
+    assert_eq!(suspected(&mut harness).len(), 1, "it is watched through the connection that is left");
+}
+
+#[test]
+fn neighbour_that_ends_each_connection_in_order_is_suspected_at_last() {
+    let mut harness = harness(&[1, 2]);
+    for conn in 0..=u64::from(REPLACED_MAX) {
+        assert_eq!(suspected(&mut harness), []);
+        let (token, to) = connects(&mut harness)[0];
+        assert_eq!(to, at(2, 0));
+        harness.done(token, Outcome::Connected(ConnId(conn)));
+        harness.done(token, Outcome::Closed { conn: ConnId(conn), is_graceful: true, is_reset: false });
+        harness.advance(REPLACED_PAUSE);
+    }
+    for offset in 1..4 {
+        let (token, to) = connects(&mut harness)[0];
+        assert_eq!(to, at(2, offset));
+        harness.done(token, Outcome::Failed("refused".to_owned()));
+    }
+    assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
 }
 
 #[test]
@@ -324,7 +360,7 @@ fn only_suspicions_detected_here_are_repeated() {
     let token = watch(&mut harness, 2, 7);
     harness.up(from_member(FdSock2Header::Suspect(vec![member(3)]), 2));
     harness.take_up_events();
-    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false, is_reset: false });
     assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
     assert_eq!(harness.take_up_events(), [Event::Suspect(vec![member(2), member(3)])]);
 }
@@ -333,7 +369,7 @@ fn only_suspicions_detected_here_are_repeated() {
 fn a_member_that_becomes_first_acts_on_older_suspicions() {
     let mut harness = harness(&[3, 1, 2]);
     let token = watch(&mut harness, 2, 7);
-    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false });
+    harness.done(token, Outcome::Closed { conn: ConnId(7), is_graceful: false, is_reset: false });
     assert_eq!(harness.take_up_events(), [], "3 leads");
     harness.install(view(2, &[1, 2]));
     harness.take_up_events();

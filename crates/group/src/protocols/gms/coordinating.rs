@@ -134,6 +134,10 @@ impl Coordinator {
         for leaver in &leavers {
             send_leave_rsp(cx, leaver);
         }
+        let lost: Vec<Address> = suspects.into_iter().filter(|member| !leavers.contains(member)).collect();
+        if !lost.is_empty() {
+            cx.control(&Control::Lost(&lost));
+        }
         Some(NextView { previous, view, joiners, join_rsp })
     }
 

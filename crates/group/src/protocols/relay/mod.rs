@@ -132,9 +132,14 @@ impl Relay2 {
             _ => {}
         }
         self.announce(cx);
+        let was_first =
+            previous.as_ref().is_some_and(|view| self.config.site_masters(view).first() == Some(cx.local()));
+        if view.is_merge() || !was_first {
+            // Members of other groups, and those that the former first site master has not told, know other sites.
+            return self.announce_known(cx, None);
+        }
         let is_new = |member: &&Address| previous.as_ref().is_none_or(|view| !view.contains(member));
-        let joiners: Vec<Address> = view.members().iter().filter(is_new).cloned().collect();
-        self.announce_to_joiners(cx, &joiners);
+        view.members().iter().filter(is_new).for_each(|joiner| self.announce_known(cx, Some(joiner)));
     }
 }
 

@@ -59,14 +59,12 @@ impl Relay2 {
         }
     }
 
-    /// Members that join have not received earlier announcements.
-    pub(super) fn announce_to_joiners(&self, cx: &mut Cx<'_>, joiners: &[Address]) {
-        if !self.is_first_master(cx) || self.known.0.is_empty() {
-            return;
-        }
-        let sites: Vec<Arc<str>> = self.known.0.iter().cloned().collect();
-        for joiner in joiners.iter().filter(|joiner| *joiner != cx.local()).cloned().collect::<Vec<_>>() {
-            Self::send_announcement(cx, Some(joiner), true, &sites);
+    /// The first site master tells a joiner, or all members, of the sites that are up: they may have received no earlier
+    /// announcements.
+    pub(super) fn announce_known(&self, cx: &mut Cx<'_>, to: Option<&Address>) {
+        if self.is_first_master(cx) && !self.known.0.is_empty() {
+            let sites: Vec<Arc<str>> = self.known.0.iter().cloned().collect();
+            Self::send_announcement(cx, to.cloned(), true, &sites);
         }
     }
 

@@ -292,6 +292,25 @@ fn members_hear_of_sites_once_and_joiners_of_those_that_are_up() {
     assert_eq!(up.len(), SITES_MAX);
 }
 
+#[test]
+fn new_first_site_master_tells_all_members_which_sites_are_up_and_after_a_merge_it_does_so_again() {
+    let mut harness = in_view(&[2, 1, 3]);
+    let mut header = RelayHeader::new(relay_kind::SITES_UP, None, None);
+    header.sites = vec![Some("nyc".to_owned())];
+    let up = Message::empty(None).with_header(ProtocolId::RELAY2, HeaderBody::Relay(Box::new(header)));
+    harness.up(up.sent_by(2));
+    let mut announced = |view: View| -> Vec<(Option<Address>, u8)> {
+        harness.raise(Event::View(view));
+        harness.take_down().iter().map(|message| (message.dest.clone(), self::header(message).kind)).collect()
+    };
+    let to_all = [(None, relay_kind::SITES_UP)];
+    assert_eq!(announced(view(2, &[1, 3])), to_all, "the former one may not have told the latest joiner");
+    assert_eq!(announced(view(3, &[1])), []);
+    let both = view(4, &[1, 3]);
+    let merged = View::merged(both.id().clone(), both.members().to_vec(), [view(3, &[1]), view(3, &[3])]);
+    assert_eq!(announced(merged), to_all, "a member of another group may have been alone");
+}
+
 /// S000-61
 #[test]
 fn member_keeps_its_site_master_while_it_is_one() {

@@ -25,9 +25,9 @@ use tunnel::{Received, Tunnel};
 use crate::config::HostPort;
 use crate::wire;
 use crate::{
-    Address, AddressBook, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Outcome,
-    Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, RttProbe, Severity, StackCount, Time, TimerKey, Token,
-    TpHeader, Transient, Transmit, TransmitDest, View, ViewId,
+    Address, AddressBook, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch,
+    Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Query, RttProbe, Severity, StackCount, Time,
+    TimerKey, Token, TpHeader, Transient, Transmit, TransmitDest, View, ViewId,
 };
 
 /// The configured transport. Packets' bytes are the same for all.
@@ -497,8 +497,8 @@ impl Protocol for Transport {
     }
 
     /// JGroups' `enable_suspect_events`. A layer above verifies the suspicion.
-    fn peer_lost(&mut self, cx: &mut Cx<'_>, peer: PhysAddr) {
-        if !self.config.enable_suspect_events || self.is_leaving {
+    fn peer_lost(&mut self, cx: &mut Cx<'_>, peer: PhysAddr, is_end_of_stream: bool) {
+        if self.is_leaving {
             return;
         }
         let shared = cx.shared();
@@ -508,8 +508,14 @@ impl Protocol for Transport {
             .filter(|member| !cx.is_local(member) && shared.book.phys(member) == Some(peer))
             .cloned()
             .collect::<Vec<_>>();
-        if !lost.is_empty() {
-            tracing::debug!(members = ?shared.book.members(&lost), %peer, "suspected: the connection broke");
+        if lost.is_empty() {
+            return;
+        }
+        if is_end_of_stream {
+            cx.raise(Event::StreamEnded(lost.clone()));
+        }
+        if self.config.enable_suspect_events {
+            tracing::debug!(members = ?cx.shared().book.members(&lost), %peer, "suspected: the connection broke");
             self.counters.suspect_events += 1;
             cx.raise(Event::Suspect(lost));
         }
@@ -517,6 +523,11 @@ impl Protocol for Transport {
 
     fn flushes(&self) -> bool {
         true
+    }
+
+    fn answer(&self, query: &Query<'_>) -> Option<Answer> {
+        let has_tcp_port = matches!(self.config.kind, TransportKind::Tcp | TransportKind::TcpNio2);
+        matches!(query, Query::HasTcpPort).then_some(Answer::Yes(has_tcp_port))
     }
 
     fn flush(&mut self, cx: &mut Cx<'_>) {

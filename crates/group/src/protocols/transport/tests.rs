@@ -105,7 +105,7 @@ fn packets_before_a_restarted_member_has_connected_are_no_warning() {
 
 fn suspected_after_loss(stack: &mut Stack, place: u16) -> Vec<Address> {
     while stack.poll_indication().is_some() {}
-    stack.handle_peer_lost(Time::ZERO, phys(place));
+    stack.handle_peer_lost(Time::ZERO, phys(place), false);
     stack.run(Time::ZERO);
     let mut suspected = Vec::new();
     while let Some(indication) = stack.poll_indication() {
@@ -115,6 +115,20 @@ fn suspected_after_loss(stack: &mut Stack, place: u16) -> Vec<Address> {
         }
     }
     suspected
+}
+
+#[test]
+fn end_of_a_members_stream_is_passed_up_and_a_reset_is_not() {
+    let mut stack = stack(1, view(1, &[1, 2]), &[(1, 1), (2, 2)]);
+    while stack.poll_indication().is_some() {}
+    stack.handle_peer_lost(Time::ZERO, phys(2), false);
+    stack.handle_peer_lost(Time::ZERO, phys(3), true);
+    stack.run(Time::ZERO);
+    assert!(stack.poll_indication().is_none());
+    stack.handle_peer_lost(Time::ZERO, phys(2), true);
+    stack.run(Time::ZERO);
+    let ended = stack.poll_indication();
+    assert!(matches!(ended, Some(Indication::Event(Event::StreamEnded(members))) if members == [member(2)]));
 }
 
 #[test]

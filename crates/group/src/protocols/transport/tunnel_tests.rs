@@ -240,7 +240,7 @@ fn attempts_follow_with_growing_pauses_up_to_reconnect_interval() {
     // A router that accepts a connection and closes it, for a certificate perhaps.
     member.done(member.attempts[0], Outcome::Connected(FIRST));
     member.written();
-    member.done(member.attempts[0], Outcome::Closed { conn: FIRST, is_graceful: false });
+    member.done(member.attempts[0], Outcome::Closed { conn: FIRST, is_graceful: false, is_reset: false });
     member.advance(Duration::from_millis(1599));
     assert_eq!(member.attempts(), []);
     member.advance(Duration::from_millis(1));
@@ -248,7 +248,7 @@ fn attempts_follow_with_growing_pauses_up_to_reconnect_interval() {
     member.done(member.attempts[0], Outcome::Connected(FIRST));
     member.listed(0, FIRST, &[1]);
     member.written();
-    member.done(member.attempts[0], Outcome::Closed { conn: FIRST, is_graceful: false });
+    member.done(member.attempts[0], Outcome::Closed { conn: FIRST, is_graceful: false, is_reset: false });
     member.advance(Duration::from_millis(100));
     assert_eq!(member.attempts().len(), 1, "the pauses begin anew after an answer");
 }
@@ -310,7 +310,7 @@ fn messages_go_on_through_the_other_router_when_one_is_lost_and_back() {
     member.listed(0, FIRST, &[1, 2, 3]);
     member.listed(1, SECOND, &[1, 2, 3]);
     member.written();
-    member.done(member.attempts[0], Outcome::Closed { conn: FIRST, is_graceful: false });
+    member.done(member.attempts[0], Outcome::Closed { conn: FIRST, is_graceful: false, is_reset: false });
     member.send(None);
     member.send(Some(2));
     assert_eq!(member.written(), [message(SECOND, None), message(SECOND, Some(2))]);

@@ -120,8 +120,16 @@ struct ReceiveConnection {
 
 #[derive(Debug, Default)]
 struct EarlyMessages {
-    messages: VecDeque<(i16, u64, Message)>,
+    messages: VecDeque<EarlyMessage>,
     last_request: Option<Time>,
+}
+
+#[derive(Debug)]
+struct EarlyMessage {
+    conn_id: i16,
+    seqno: u64,
+    /// `None`: delivered without waiting for the connection's first message.
+    message: Option<Message>,
 }
 
 /// The sender may continue it, and late messages may arrive after a newer one was opened; none may be delivered
@@ -144,6 +152,10 @@ impl ClosedConnection {
             delivered: connection.window.highest_delivered(),
             ahead: connection.window.delivered_ahead(),
         }
+    }
+
+    fn has(&self, seqno: u64) -> bool {
+        seqno <= self.delivered || self.ahead.iter().any(|ahead| ahead == seqno)
     }
 }
 

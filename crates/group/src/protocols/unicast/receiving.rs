@@ -1,10 +1,13 @@
 use super::{
-    ACK_BYTES, ClosedConnection, EARLY_MAX, NON_MEMBER_SENDERS_MAX, ReceiveConnection, Unicast, unicast_of,
+    ACK_BYTES, ClosedConnection, EARLY_MAX, EarlyMessage, NON_MEMBER_SENDERS_MAX, ReceiveConnection, Unicast,
+    unicast_of,
 };
 use crate::consumption::{OwedAcks, due_acks};
 use crate::retransmission::{count_refused, gaps_of, request_soon, xmit_request};
 use crate::window::{Gaps, ReceiveWindow};
-use crate::{Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Protocol, UnicastHeader};
+use crate::{
+    Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Protocol, Transient, UnicastHeader,
+};
 
 enum ConnectionMatch {
     Current,
@@ -123,14 +126,19 @@ impl Unicast {
                 }
                 self.accept(cx, src, seqno, message, ready);
                 if let Some(early) = self.early.remove(src) {
-                    for (own, seqno, message) in early.messages {
-                        if own == conn_id {
-                            self.accept(cx, src, seqno, message, ready);
+                    for early in early.messages.into_iter().filter(|early| early.conn_id == conn_id) {
+                        match early.message {
+                            Some(message) => self.accept(cx, src, early.seqno, message, ready),
+                            None => self.skip_delivered(src, early.seqno, ready),
                         }
                     }
                 }
             }
-            ConnectionMatch::Early => self.keep_early(cx, src, seqno, conn_id, message),
+            ConnectionMatch::Early => {
+                if let Some(message) = self.keep_early(cx, src, seqno, conn_id, message) {
+                    ready.push(message);
+                }
+            }
             ConnectionMatch::Stale => cx.discard(&message, DropReason::Duplicate),
         }
     }
@@ -197,20 +205,36 @@ impl Unicast {
         request_soon(cx, &mut connection.window, self.config.xmit_interval);
     }
 
-    fn keep_early(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64, conn_id: i16, message: Message) {
+    /// Returns a message that does not wait for the connection's first one.
+    fn keep_early(
+        &mut self,
+        cx: &mut Cx<'_>,
+        src: &Address,
+        seqno: u64,
+        conn_id: i16,
+        message: Message,
+    ) -> Option<Message> {
+        let was_delivered = self.closed_connection(src, conn_id).is_some_and(|closed| closed.has(seqno));
         if !self.early.contains_key(src) && self.early.len() >= NON_MEMBER_SENDERS_MAX {
-            return cx.discard(&message, DropReason::QueueFull);
+            cx.discard(&message, DropReason::QueueFull);
+            return None;
         }
         let early = self.early.entry(src.clone()).or_default();
         if early.messages.len() >= EARLY_MAX {
-            return cx.discard(&message, DropReason::QueueFull);
+            cx.discard(&message, DropReason::QueueFull);
+            return None;
         }
-        if !early.messages.iter().any(|(own, known, _)| (*own, *known) == (conn_id, seqno)) {
-            early.messages.push_back((conn_id, seqno, message));
+        let is_new = !early.messages.iter().any(|known| (known.conn_id, known.seqno) == (conn_id, seqno));
+        let waits =
+            was_delivered || !message.is_oob() || !message.transient.has(Transient::BEFORE_CONNECTION);
+        let (kept, ready) = if waits { (Some(message), None) } else { (None, Some(message)) };
+        let ready = ready.filter(|_| is_new);
+        if is_new {
+            early.messages.push_back(EarlyMessage { conn_id, seqno, message: kept });
         }
         let now = cx.now();
         if early.last_request.is_some_and(|at| now.since(at) < self.config.sync_min_interval) {
-            return;
+            return ready;
         }
         early.last_request = Some(now);
         let timestamp = self.next_timestamp();
@@ -218,6 +242,20 @@ impl Unicast {
             .with_flags(Flags::OOB | Flags::NO_FC)
             .with_header(self.id(), self.kind.header(UnicastHeader::SendFirstSeqno { timestamp }));
         cx.send(request);
+        ready
+    }
+
+    fn skip_delivered(&mut self, src: &Address, seqno: u64, ready: &mut Vec<Message>) {
+        let is_fixed = self.is_fixed();
+        let Some(connection) = self.receivers.get_mut(src) else { return };
+        let (count, before) = (ready.len(), connection.window.highest_delivered());
+        connection.window.skip(seqno, ready);
+        let after = connection.window.highest_delivered();
+        if is_fixed && ready.len() > count {
+            connection.acks.consumption.expect_all(&mut ready[count..], before, after);
+        } else if is_fixed && after > before {
+            connection.acks.consumption.extend_to(after);
+        }
     }
 
     fn ack_if_many(&mut self, cx: &mut Cx<'_>, src: &Address) {

@@ -4,7 +4,7 @@ use super::*;
 use crate::harness::{Harness, member, view};
 use crate::retransmission::WINDOW_MAX;
 use crate::window::FIRST_REQUEST_DELAY;
-use crate::{Object, Payload, SeqnoList};
+use crate::{Object, Payload, SeqnoList, Transient};
 
 const TICK: Duration = Duration::from_millis(500);
 const ID: ProtocolId = ProtocolId::UNICAST3;
@@ -97,6 +97,39 @@ fn a_lost_first_message_is_requested_and_the_rest_is_kept() {
     assert_eq!(headers(&harness.take_down()), [UnicastHeader::SendFirstSeqno { timestamp: 1 }]);
     harness.up(data(1, 0, true));
     assert_eq!(values(&harness.take_up()), [1, 2, 3]);
+}
+
+/// S000-57: the first message may be one that only a merge makes readable.
+#[test]
+fn a_message_that_does_not_wait_for_its_connection_is_delivered_once_and_acknowledged() {
+    for kind in [UnicastKind::Unicast3, UnicastKind::Unicast4] {
+        let mut harness = Harness::new(Unicast::new(kind, UnicastConfig::default()));
+        harness.install(view(1, &[1, 2]));
+        let numbered = |seqno: u64, first| {
+            let header = kind.header(UnicastHeader::Data { seqno, conn_id: 0, first });
+            Message::new(Some(member(1)), Payload::Long(seqno as i64))
+                .with_header(kind.id(), header)
+                .sent_by(2)
+        };
+        let mut ahead = numbered(3, false).with_flags(Flags::OOB);
+        ahead.transient |= Transient::BEFORE_CONNECTION;
+        harness.up_batch(vec![ahead.clone()]).up_batch(vec![ahead.clone()]);
+        assert_eq!(values(&harness.take_up()), [3], "{kind:?}");
+        harness.up(numbered(2, false));
+        assert_eq!(values(&harness.take_up()), [], "others wait");
+        harness.up(numbered(1, true)).up_batch(vec![ahead]);
+        let delivered = harness.take_up();
+        assert_eq!(values(&delivered), [1, 2]);
+        harness.take_down();
+        let credit = delivered.iter().map(|message| u64::from(message.credit)).sum();
+        harness.consumed(&member(2), false, credit).advance(TICK);
+        let acks: Vec<UnicastHeader> = harness
+            .take_down()
+            .iter()
+            .map(|ack| ack.headers.get(kind.id()).cloned().and_then(unicast_of).unwrap())
+            .collect();
+        assert!(matches!(acks[..], [UnicastHeader::Ack { seqno: 3, .. }]), "{kind:?}: {acks:?}");
+    }
 }
 
 #[test]

@@ -194,7 +194,11 @@ impl Member {
                 answers.insert(self.channel().name_of(&answer.member), value.into());
             }
         } else {
-            match self.dispatcher().call(&self.member(dest), request, &options).await {
+            let called = match dest.strip_prefix('@') {
+                Some(site) => Address::site_master(site),
+                None => self.sender(dest).unwrap_or_else(|| panic!("no message of {dest} so far")),
+            };
+            match self.dispatcher().call(&called, request, &options).await {
                 Ok(payload) => answers.insert(dest.to_owned(), text_of(&payload).into()),
                 Err(error) => answers.insert("exception".to_owned(), error.to_string().into()),
             };

@@ -67,8 +67,19 @@ pub(crate) enum LinkEvent {
     Connected { link: u64 },
     /// An attempt failed.
     Failed { link: u64, reason: String },
-    /// A connection of the table ended, not by the owner's request. `is_ended_here`: by the table, so the peer may be well.
-    Closed { link: u64, peer: PhysAddr, is_graceful: bool, is_ended_here: bool },
+    /// A connection of the table ended, not by the owner's request.
+    Closed { link: u64, peer: PhysAddr, is_graceful: bool, loss: Loss },
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Loss {
+    /// The peer's host ended the stream, as it does when a process closes its socket or dies.
+    EndOfStream,
+    /// An error, such as a reset, which another host can send.
+    Reset,
+    /// By the table, so the peer may be well.
+    EndedHere,
 }
 
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(LinkEvent);

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::slots::{Attempt, Connection, State};
 use super::unfinished::CAPACITY_PAUSE;
-use super::{DRAIN_TIME, FAILED_MAX, LinkEvent, Links, Sink};
+use super::{DRAIN_TIME, FAILED_MAX, LinkEvent, Links, Loss, Sink};
 use crate::tcp::framed::{Frame, Framed, next_frame};
 use crate::tcp::queue::SendQueue;
 use crate::tcp::setup;
@@ -34,7 +34,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(PartialEq, Eq)]
 enum Reading {
     Open,
-    Ended,
+    Ended(Loss),
 }
 
 impl Links {
@@ -169,7 +169,7 @@ impl Links {
             Some(State::Open(mut connection)) => {
                 let (peer, queue) = (connection.peer, connection.framed.end_without_queue());
                 self.drain(now, old, connection, DRAIN_TIME);
-                (queue, Some(LinkEvent::Closed { link, peer, is_graceful: true, is_ended_here: false }))
+                (queue, Some(LinkEvent::Closed { link, peer, is_graceful: true, loss: Loss::EndOfStream }))
             }
             Some(State::Connecting(Attempt { mut queue, .. })) => {
                 queue.begin(Bytes::new());
@@ -225,13 +225,13 @@ impl Links {
 
     fn serve_open(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
         let reading = self.read(now, index, &mut connection, true, sink);
-        if reading == Reading::Ended {
-            return self.close_lost(index, connection, false, sink);
+        if let Reading::Ended(loss) = reading {
+            return self.close_lost(index, connection, loss, sink);
         }
         if connection.framed.is_peer_closing {
             // The peer closes, and its frames have been read. The next packet opens another connection.
             let (link, peer) = (self.slots.link(index), connection.peer);
-            sink(LinkEvent::Closed { link, peer, is_graceful: true, is_ended_here: false });
+            sink(LinkEvent::Closed { link, peer, is_graceful: true, loss: Loss::EndOfStream });
             return self.drain(now, index, connection, DRAIN_TIME);
         }
         self.write(now, index, connection, sink);
@@ -252,29 +252,23 @@ impl Links {
                 self.warnings.count(now, "write_failed", || format!("{}: {error}", connection.peer));
                 // The peer may have said that it closes. Its words arrive before the end of the connection.
                 self.read(now, index, &mut connection, true, sink);
-                self.close_lost(index, connection, false, sink);
+                self.close_lost(index, connection, Loss::Reset, sink);
             }
         }
     }
 
-    pub(super) fn close_lost(
-        &mut self,
-        index: u32,
-        connection: Connection,
-        is_ended_here: bool,
-        sink: Sink<'_>,
-    ) {
+    pub(super) fn close_lost(&mut self, index: u32, connection: Connection, loss: Loss, sink: Sink<'_>) {
         let Connection { peer, framed, .. } = connection;
         self.stats.dropped += framed.queue.len() as u64;
         self.forget(peer, index);
         let link = self.slots.link(index);
         self.slots.release(index);
-        sink(LinkEvent::Closed { link, peer, is_graceful: framed.is_peer_closing, is_ended_here });
+        sink(LinkEvent::Closed { link, peer, is_graceful: framed.is_peer_closing, loss });
     }
 
     fn continue_drain(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
         let reading = self.read(now, index, &mut connection, false, sink);
-        if reading == Reading::Ended || connection.framed.write(self.slots.waker(index)).is_err() {
+        if reading != Reading::Open || connection.framed.write(self.slots.waker(index)).is_err() {
             return self.slots.release(index);
         }
         self.slots.put(index, State::Draining(connection));
@@ -304,7 +298,7 @@ impl Links {
                     Ok(None) => break,
                     Err(error) => {
                         self.warnings.count(now, "bad_frame_length", || format!("{peer}: {error}"));
-                        return Reading::Ended;
+                        return Reading::Ended(Loss::Reset);
                     }
                 }
             }
@@ -320,7 +314,7 @@ impl Links {
                 break;
             }
             match framed.poll_fill(self.slots.waker(index), &mut self.spare) {
-                Poll::Ready(Ok(0)) => return Reading::Ended,
+                Poll::Ready(Ok(0)) => return Reading::Ended(Loss::EndOfStream),
                 Poll::Ready(Ok(count)) => {
                     self.stats.reads += 1;
                     self.stats.bytes_in += count as u64;
@@ -335,7 +329,9 @@ impl Links {
                         self.warnings.count(now, "tls_refused", detail);
                     }
                     tracing::debug!(%peer, %error, "connection broke");
-                    return Reading::Ended;
+                    // With TLS a process that dies does not announce the end of its stream.
+                    let is_end = error.kind() == io::ErrorKind::UnexpectedEof;
+                    return Reading::Ended(if is_end { Loss::EndOfStream } else { Loss::Reset });
                 }
                 Poll::Pending => break,
             }

@@ -10,7 +10,7 @@ use consort_group::{PhysAddr, Time};
 use consort_memory::{Budget, Exceeded};
 
 use super::slots::State;
-use super::{Links, Sink};
+use super::{Links, Loss, Sink};
 use crate::tcp::framed::{Framed, READ_LEN_MAX};
 
 /// The bound of buffers beyond an ordinary read per connection; one frame of the greatest length may exceed it.
@@ -134,7 +134,7 @@ impl Links {
                 let received = connection.framed.input.len();
                 format!("{peer}: {received} of {length} bytes of a frame received in {} s", takes.as_secs())
             });
-            self.close_lost(index, connection, true, sink);
+            self.close_lost(index, connection, Loss::EndedHere, sink);
         }
     }
 }
@@ -166,8 +166,7 @@ mod tests {
         clients: Vec<TcpStream>,
         outputs: Vec<BytesMut>,
         frames: usize,
-        /// Of each connection that ended, whether the table ended it.
-        ended_here: Vec<bool>,
+        losses: Vec<Loss>,
     }
 
     impl Table {
@@ -189,7 +188,7 @@ mod tests {
                 clients.push(client);
             }
             let outputs = vec![BytesMut::new(); peers.len()];
-            Self { links, peers, clients, outputs, frames: 0, ended_here: Vec::new() }
+            Self { links, peers, clients, outputs, frames: 0, losses: Vec::new() }
         }
 
         fn serve(&mut self, now: Time) {
@@ -198,8 +197,8 @@ mod tests {
                 self.links.service(now, index, &mut |event| events.push(event));
             }
             self.links.handle_timeout(now, &mut |event| events.push(event));
-            self.ended_here.extend(events.iter().filter_map(|event| match event {
-                LinkEvent::Closed { is_ended_here, .. } => Some(*is_ended_here),
+            self.losses.extend(events.iter().filter_map(|event| match event {
+                LinkEvent::Closed { loss, .. } => Some(*loss),
                 _ => None,
             }));
             self.frames += events.iter().filter(|event| matches!(event, LinkEvent::Frame { .. })).count();
@@ -329,6 +328,6 @@ mod tests {
         table.serve(in_time + Duration::from_secs(17) + POLL_INTERVAL);
         assert_eq!(table.links.peers().count(), 0);
         assert_eq!(table.links.warnings.iter().collect::<Vec<_>>(), [("slow_frame", 1)]);
-        assert_eq!(table.ended_here, [true], "no reason to suspect the peer");
+        assert_eq!(table.losses, [Loss::EndedHere], "no reason to suspect the peer");
     }
 }

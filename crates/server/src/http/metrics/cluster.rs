@@ -10,6 +10,11 @@ const fn family(count: StackCount) -> (Kind, &'static str, &'static str) {
         StackCount::Suspicions => {
             (Kind::Counter, "consort_cluster_suspicions", "Times that a failure detector suspected a member.")
         }
+        StackCount::ProvenCrashes => (
+            Kind::Counter,
+            "consort_cluster_proven_crashes",
+            "Suspected members whose crash was proven by their closed ports, without a wait for the verification.",
+        ),
         StackCount::Merges => {
             (Kind::Counter, "consort_cluster_merges", "Views that merged partitions of the cluster.")
         }

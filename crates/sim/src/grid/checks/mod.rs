@@ -47,6 +47,7 @@ use crate::checks::Broken;
 
 pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
     let grid = &world.app;
+    crate::checks::proofs(&world.nodes)?;
     bounds::deadlines(world, &grid.history)?;
     grid.stores.iter().try_for_each(super::Stores::check)?;
     iterations::all(world)?;

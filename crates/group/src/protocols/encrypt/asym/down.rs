@@ -166,7 +166,9 @@ impl AsymEncrypt {
     }
 
     fn encrypt(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> bool {
-        let Some(key) = self.ring.current() else { return drop_without_key(cx) };
+        let of_merge = self.merges.key.as_ref().filter(|key| message.dest.as_ref() == Some(&key.sender));
+        let key = of_merge.map(|key| &key.key).or_else(|| self.ring.current());
+        let Some(key) = key else { return drop_without_key(cx) };
         let sent = key.cipher().encrypt(cx, &mut self.vectors, message).map(|header| {
             message.headers.put(ID, HeaderBody::Encrypt(Box::new(header)));
         });

@@ -100,7 +100,14 @@ struct Merges {
     /// The led merges that have a key, for retransmissions.
     with_key: VecDeque<MergeId>,
     /// The key of a merge view that has come. GMS may ignore the view; then the group keeps its key.
-    key: Option<(ViewId, SharedKey)>,
+    key: Option<KeyOfMerge>,
+}
+
+struct KeyOfMerge {
+    view: ViewId,
+    key: SharedKey,
+    /// Already before the view, the key decrypts what this member sends.
+    sender: Address,
 }
 
 /// Shared keys that this member's private key did not decrypt. Each costs milliseconds, and a peer that tries many could learn from
@@ -289,13 +296,13 @@ impl AsymEncrypt {
         if view.len() > 1 {
             self.coordinators.clear();
         }
-        let key = self.merges.key.take().filter(|(id, _)| id == view.id());
+        let key = self.merges.key.take().filter(|key| key.view == *view.id());
         self.merges.follow_view();
         // Then the merged group's coordinator makes none of its own.
         let has_key_of_merge = key.is_some();
-        if let Some((id, key)) = key {
+        if let Some(KeyOfMerge { view, key, .. }) = key {
             self.ring.install(cx.now(), key);
-            self.key_view = Some(id);
+            self.key_view = Some(view);
         }
         self.due.distribution = view.is_merge();
         if view.coordinator() != Some(&local) {

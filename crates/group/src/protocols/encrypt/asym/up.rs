@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::key_ring::SharedKey;
-use super::{AsymEncrypt, ID, gms_header};
+use super::{AsymEncrypt, ID, KeyOfMerge, gms_header};
+use crate::protocols::encrypt::message_cipher::MessageCipher;
 use crate::wire::{self, MemberKeys, ViewForm};
 use crate::{
     Address, Cx, DropReason, EncryptHeader, GmsKind, HeaderBody, Message, NakAckHeader, Payload, Severity,
-    UnicastHeader, ViewId,
+    Transient, UnicastHeader, ViewId,
 };
 
 impl AsymEncrypt {
@@ -25,6 +26,10 @@ impl AsymEncrypt {
             return Err(DropReason::NotMember);
         }
         let gms = gms_header(message).map(|gms| (gms.kind, gms.merge_rejected));
+        if let Some((GmsKind::MergeReq | GmsKind::MergeRsp, _)) = gms {
+            // The connection's first message may be one that only the merge makes readable.
+            message.transient |= Transient::BEFORE_CONNECTION;
+        }
         match (gms, header) {
             (Some((GmsKind::MergeReq | GmsKind::ViewAck, _)), _)
             | (Some((GmsKind::GetDigestReq | GmsKind::GetDigestRsp, _)), _)
@@ -134,14 +139,15 @@ impl AsymEncrypt {
     ) -> Result<(), DropReason> {
         key.cipher().decrypt(header, message)?;
         let view = view_id(kind, message);
+        let sender = message.src.clone().ok_or(DropReason::Malformed)?;
         let version = super::hex(key.cipher().version());
         match kind {
             // GMS, or AUTH, may ignore the message; then the group keeps its key.
             GmsKind::InstallMergeView => {
-                self.merges.key = Some((view.ok_or(DropReason::Malformed)?, key));
+                self.merges.key = Some(KeyOfMerge { view: view.ok_or(DropReason::Malformed)?, key, sender });
             }
             GmsKind::JoinRsp if self.view.is_some() => match view {
-                Some(view) => self.merges.key = Some((view, key)),
+                Some(view) => self.merges.key = Some(KeyOfMerge { view, key, sender }),
                 // A refusal has a key for itself alone.
                 None => return Ok(()),
             },
@@ -173,7 +179,7 @@ impl AsymEncrypt {
         // A former member has the former keys.
         let is_member = !is_current && message.src.as_ref().is_some_and(|src| self.is_member(src));
         let cipher = if is_current || is_member { self.ring.find(cx.now(), version) } else { None };
-        match cipher {
+        match cipher.or_else(|| cipher_of_merge(self.merges.key.as_ref(), version, message)) {
             Some(cipher) => cipher.decrypt(header, message)?,
             None if passes_with_unknown_key(message, is_member) => return Ok(()),
             None => return Err(DropReason::UnknownKey),
@@ -201,6 +207,19 @@ impl AsymEncrypt {
     }
 }
 
+/// Returns the cipher of a merge whose view has not been installed.
+///
+/// A merge leader's merge view waits behind its earlier unicast messages. This member has rejected them, because it did not
+/// have the key of the leader's group; now the leader encrypts them with the merge's key.
+fn cipher_of_merge<'a>(
+    of_merge: Option<&'a KeyOfMerge>,
+    version: &[u8],
+    message: &Message,
+) -> Option<&'a MessageCipher> {
+    let KeyOfMerge { key, sender, .. } = of_merge?;
+    (message.src.as_ref() == Some(sender) && key.has_version(version)).then(|| key.cipher())
+}
+
 /// Returns the view that a decrypted message brings.
 fn view_id(kind: GmsKind, message: &Message) -> Option<ViewId> {
     let bytes = message.payload_bytes()?;
@@ -222,6 +241,7 @@ fn passes_with_unknown_key(message: &Message, is_member: bool) -> bool {
     let is_multicast = message.is_multicast();
     !super::has_payload(&message.payload)
         && message.headers.0.iter().any(|header| match &header.body {
+            HeaderBody::Gms(header) => header.kind == GmsKind::CancelMerge,
             HeaderBody::NakAck2(header) | HeaderBody::NakAck4(header) => {
                 is_multicast && is_member && matches!(header, NakAckHeader::HighestSeqno { .. })
             }

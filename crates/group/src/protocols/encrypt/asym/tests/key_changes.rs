@@ -156,6 +156,61 @@ fn merging_groups_get_a_common_key() {
     }
 }
 
+/// The merge view waits at UNICAST behind messages that only the merge's key makes readable. JGroups installs the key at once.
+#[test]
+fn the_key_of_a_merge_view_that_waits_decrypts_its_leaders_messages() {
+    let (mut left, mut right, mut rogue) = (group(2), new_member(3), new_member(4));
+    right.install(view(1, &[3]));
+    rogue.install(view(1, &[4]));
+    let blocked = |to| Message::bytes(Some(member(to)), "blocked");
+    let before = sent_by(&mut left[0], 1, vec![blocked(3)]);
+    assert_eq!(right.up(before[0].clone()).take_up(), []);
+    let id = MergeId { initiator: member(1), id: 1 };
+    let header = |kind| GmsHeader { merge_id: Some(id.clone()), ..gms(kind) };
+    let request = gms_message(header(GmsKind::MergeReq), Some(3), Payload::Empty);
+    let request = sent_by(&mut left[0], 1, vec![request]);
+    let received = right.up_batch(request).take_up();
+    assert!(received[0].transient.has(Transient::BEFORE_CONNECTION), "{received:?}");
+    let answer = gms_message(header(GmsKind::MergeRsp), Some(1), view_payload(&view(1, &[3])));
+    let answer = sent_by(&mut right, 3, vec![answer]);
+    let received = left[0].up_batch(answer).take_up();
+    assert!(received[0].transient.has(Transient::BEFORE_CONNECTION), "{received:?}");
+    let merged = View::merged(ViewId { creator: member(1), id: 4 }, [1, 2, 3].map(member), []);
+    left[0].install(merged.clone());
+    let install = gms_message(header(GmsKind::InstallMergeView), Some(3), view_payload(&merged));
+    let again = sent_by(&mut left[0], 1, vec![install, blocked(3)]);
+    let own = version(&right);
+    assert_eq!(right.up_batch(again).take_up().len(), 2);
+    assert_eq!(version(&right), own, "until GMS installs the view, the group keeps its key");
+    // The request for the rest.
+    let request = Message::new(Some(member(1)), object("2"));
+    let sent = sent_by(&mut right, 3, vec![request, Message::bytes(Some(member(4)), "to another")]);
+    assert_eq!(hex(header_of(&sent[0]).version.as_ref().unwrap()), version(&left[0]));
+    assert_eq!(hex(header_of(&sent[1]).version.as_ref().unwrap()), own);
+    assert_eq!(left[0].up(sent[0].clone()).take_up().len(), 1);
+    // The key is the leader's alone until then.
+    let mut of_another = sent_by(&mut left[0], 1, vec![blocked(3)]);
+    of_another[0].src = Some(member(4));
+    assert_eq!(right.up_batch(of_another).take_up(), []);
+}
+
+/// It has no payload, and without it the members of another group would refuse merges until a timeout.
+#[test]
+fn the_end_of_a_merge_is_understood_without_the_key() {
+    let (mut one, mut two) = (new_member(1), new_member(2));
+    one.install(view(1, &[1]));
+    two.install(view(1, &[2]));
+    let cancel = gms_message(gms(GmsKind::CancelMerge), Some(2), Payload::Empty);
+    let leave = gms_message(gms(GmsKind::LeaveReq), Some(2), Payload::Empty);
+    let sent = sent_by(&mut one, 1, vec![cancel, leave]);
+    assert_eq!(header_of(&sent[0]).kind, 0, "as JGroups sends it");
+    let received = two.up_batch(sent).take_up();
+    assert_eq!(
+        received.iter().map(|message| gms_header(message).unwrap().kind).collect::<Vec<_>>(),
+        [GmsKind::CancelMerge]
+    );
+}
+
 /// Only the number of the last multicast shows the loss of the view, and only its retransmission brings the key.
 #[test]
 fn a_member_that_missed_the_view_gets_the_key_with_the_retransmission() {

@@ -18,7 +18,7 @@ use crate::vectors::lines;
 use crate::wire::{self, JoinRsp, KEY_BLOCK_MEMBERS_MAX, MemberKeys, Packet, ViewForm};
 use crate::{
     Digest, DropReason, EncryptHeader, Flags, GmsKind, Indication, NakAckHeader, Object, Payload, Primitive,
-    Rng, UnicastHeader, ViewId,
+    Rng, Transient, UnicastHeader, ViewId,
 };
 
 const CBC: &str = "AES/CBC/PKCS5Padding";

@@ -269,7 +269,15 @@ public final class Member {
         return inbox().showState();
     }
 
-    /** {@code rpc NAME|all TEXT TIMEOUT [first|all|none] [oob]}. */
+    /** A member, one of another site that has sent a message, or the master of a site: {@code NAME|NAME:SITE|@SITE}. */
+    private Address called(String name) {
+        if (name.startsWith("@")) {
+            return new SiteMaster(name.substring(1));
+        }
+        return name.contains(":") ? inbox().senderOfSite(name) : member(name);
+    }
+
+    /** {@code rpc NAME|NAME:SITE|@SITE|all TEXT TIMEOUT [first|all|none] [oob]}. */
     private Map<String, Object> rpc(String[] words) throws Exception {
         RequestOptions options = new RequestOptions(ResponseMode.GET_ALL, Long.parseLong(words[3]));
         for (int at = 4; at < words.length; at++) {
@@ -285,7 +293,7 @@ public final class Member {
         Map<String, Object> answers = new LinkedHashMap<>();
         if (!words[1].equals("all")) {
             try {
-                Object answer = dispatcher.sendMessage(new BytesMessage(member(words[1]), request), options);
+                Object answer = dispatcher.sendMessage(new BytesMessage(called(words[1]), request), options);
                 answers.put(words[1], text(answer));
             } catch (Exception error) {
                 answers.put("exception", error.toString());

@@ -2,15 +2,23 @@
 //!
 //! Every member regularly announces its view id to all that it can reach, inside and outside its view. A member that
 //! sees different ids requests the views and passes them to GMS.
+//!
+//! Consort's coordinators also announce to members that were lost, and compare soon after one of these is heard of again,
+//! so that partitions meet within seconds of healing. JGroups' members do so at their intervals.
+
+mod lost_members;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use lost_members::LostMembers;
 
 use crate::config::Properties;
 use crate::wire;
 use crate::{
     Address, Control, Cx, DropReason, Event, HeaderBody, HeaderIds, Merge3Header, Merge3Kind, Message,
-    MessageBatch, Pass, Payload, PhysAddr, ProbeOut, Protocol, ProtocolId, TimerKey, Transient, View, ViewId,
+    MessageBatch, Pass, Payload, PhysAddr, ProbeOut, Protocol, ProtocolId, Time, TimerKey, Transient, View,
+    ViewId,
 };
 
 crate::properties! {
@@ -25,17 +33,30 @@ crate::properties! {
         /// The maximum number of members asked for their views, so that hundreds of groups do not all ask
         /// each other. 0 = unlimited.
         max_participants_in_merge: usize = 100,
+        /// The shortest time between two announcements of a coordinator to members that its view has lost. It grows
+        /// to tenfold with their absence. 0 = never. JGroups does not know this attribute.
+        lost_interval: Duration = Duration::from_secs(1),
     }
 }
 
 /// Invented members cannot grow the announced ids.
 const ANNOUNCED_MAX: usize = 10_000;
 
+/// After an announcement from outside the view the ids are compared so soon: those of other members may follow.
+const EARLY_CHECK_DELAY: Duration = Duration::from_millis(500);
+
+/// Other members, and peers that claim to be, cause no more comparisons. A merge under way ends within.
+const EARLY_CHECK_PAUSE: Duration = Duration::from_secs(10);
+
+/// Nor do they cause more responses to their announcements.
+const RESPONSE_PAUSE: Duration = Duration::from_millis(100);
+
 const SHORTEST: Duration = Duration::from_millis(1);
 
 const ANNOUNCE: TimerKey = TimerKey(1);
 const CHECK: TimerKey = TimerKey(2);
 const COLLECT: TimerKey = TimerKey(3);
+const LOST: TimerKey = TimerKey(4);
 
 /// The MERGE3 layer.
 pub struct Merge3 {
@@ -46,6 +67,10 @@ pub struct Merge3 {
     collected: Option<BTreeMap<Address, View>>,
     asked: BTreeSet<Address>,
     merges: u64,
+    lost: LostMembers,
+    next_early_check: Time,
+    next_response: Time,
+    early_checks: u64,
 }
 
 impl Merge3 {
@@ -58,6 +83,10 @@ impl Merge3 {
             collected: None,
             asked: BTreeSet::new(),
             merges: 0,
+            lost: LostMembers::default(),
+            next_early_check: Time::ZERO,
+            next_response: Time::ZERO,
+            early_checks: 0,
         }
     }
 
@@ -126,6 +155,7 @@ impl Merge3 {
             Merge3Kind::Info => {
                 cx.book().learn(&src, header.name.as_deref(), header.phys);
                 let Some(id) = header.view_id else { return };
+                self.meet(cx, &src, &id);
                 if self.announced.contains_key(&src) || self.announced.len() < ANNOUNCED_MAX {
                     self.announced.insert(src, id);
                 }
@@ -152,6 +182,54 @@ impl Merge3 {
                     }
                 }
             }
+        }
+    }
+
+    /// A lost member is heard of again: its side learns of this one, and the coordinator compares soon. Members that join or
+    /// begin a cluster are left to the intervals.
+    fn meet(&mut self, cx: &mut Cx<'_>, src: &Address, id: &ViewId) {
+        let is_other = cx.view().is_some_and(|view| view.id() != id && !view.contains(src));
+        let is_lost = self.lost.phys(src).or_else(|| self.lost.phys(&id.creator)).is_some();
+        if !is_other || !is_lost || self.config.lost_interval.is_zero() {
+            return;
+        }
+        if self.next_response <= cx.now() {
+            self.next_response = cx.now() + RESPONSE_PAUSE;
+            self.announce_to_member(cx, src);
+            if id.creator != *src {
+                self.announce_to_member(cx, &id.creator);
+            }
+        }
+        if cx.is_coordinator() && self.next_early_check <= cx.now() {
+            self.next_early_check = cx.now() + EARLY_CHECK_PAUSE;
+            self.early_checks += 1;
+            cx.arm(CHECK, EARLY_CHECK_DELAY.min(self.check_interval()));
+        }
+    }
+
+    fn announce_to_member(&self, cx: &mut Cx<'_>, member: &Address) {
+        let phys = cx.shared().book.phys(member).or_else(|| self.lost.phys(member));
+        if let Some(info) = phys.and_then(|phys| Self::info(cx, Some(Address::Ip(phys)))) {
+            cx.send(info);
+        }
+    }
+
+    fn announce_to_lost(&mut self, cx: &mut Cx<'_>) {
+        if cx.is_coordinator() {
+            for phys in self.lost.take_turn(cx.now()) {
+                if let Some(info) = Self::info(cx, Some(Address::Ip(phys))) {
+                    cx.send(info);
+                }
+            }
+        }
+        self.arm_lost(cx);
+    }
+
+    fn arm_lost(&self, cx: &mut Cx<'_>) {
+        let shortest = self.config.lost_interval;
+        match self.lost.interval(cx.now(), shortest) {
+            Some(interval) if !shortest.is_zero() => cx.arm(LOST, interval),
+            _ => cx.disarm(LOST),
         }
     }
 
@@ -243,10 +321,14 @@ impl Protocol for Merge3 {
     }
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if let Event::Crashed(members) = event {
+            self.lost.note_crashed(members);
+        }
         if *event == Event::Disconnect {
-            for key in [ANNOUNCE, CHECK, COLLECT] {
+            for key in [ANNOUNCE, CHECK, COLLECT, LOST] {
                 cx.disarm(key);
             }
+            self.lost.clear();
             self.announced.clear();
             self.announced_to.clear();
             self.asked.clear();
@@ -256,11 +338,22 @@ impl Protocol for Merge3 {
     }
 
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
-        if let Control::View(_) = control
-            && !cx.is_armed(ANNOUNCE)
-        {
-            self.arm_announce(cx);
-            cx.arm(CHECK, self.check_interval());
+        match control {
+            Control::Lost(members) => {
+                let now = cx.now();
+                self.lost.note_lost(now, members, &cx.shared().book);
+            }
+            Control::View(view) => {
+                if !cx.is_armed(ANNOUNCE) {
+                    self.arm_announce(cx);
+                    cx.arm(CHECK, self.check_interval());
+                }
+                self.lost.follow(view, &cx.shared().book);
+                if !cx.is_armed(LOST) {
+                    self.arm_lost(cx);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -274,6 +367,7 @@ impl Protocol for Merge3 {
                 self.check(cx);
                 cx.arm(CHECK, self.check_interval());
             }
+            LOST => self.announce_to_lost(cx),
             _ => self.conclude(cx),
         }
     }
@@ -286,6 +380,8 @@ impl Protocol for Merge3 {
         out.put_all(&self.config);
         out.put("views", self.announced.len());
         out.put("num_merge_events", self.merges);
+        out.put("num_early_checks", self.early_checks);
+        out.put("lost_members", self.lost.len());
     }
 
     fn operations(&self) -> &'static [&'static str] {
@@ -374,7 +470,10 @@ mod tests {
 
     #[test]
     fn different_ids_lead_to_the_views_and_to_gms() {
-        let mut harness = harness();
+        // At JGroups' pace.
+        let config = Merge3Config { lost_interval: Duration::ZERO, ..Merge3Config::default() };
+        let mut harness = Harness::new(Merge3::new(config));
+        harness.install(view(4, &[1, 2]));
         let theirs = view(7, &[4, 3]);
         harness.up(from(3, Merge3Kind::Info, Some(theirs.id().clone()), Payload::Empty));
         harness.advance(Duration::from_secs(16));
@@ -385,6 +484,70 @@ mod tests {
         harness.advance(Duration::from_millis(1_600));
         let found = vec![(member(1), view(4, &[1, 2])), (member(4), theirs)];
         assert_eq!(harness.take_up_events(), [Event::MergeViews(found)], "3 is not waited for longer");
+    }
+
+    fn lose(harness: &mut Harness, numbers: &[u64]) {
+        for &n in numbers {
+            harness.learn(n);
+        }
+        let lost: Vec<Address> = numbers.iter().map(|&n| member(n)).collect();
+        harness.lose(lost).install(view(5, &[1, 2]));
+        harness.take_down();
+    }
+
+    #[test]
+    fn coordinator_announces_itself_to_lost_members_until_they_return() {
+        let mut harness = harness();
+        lose(&mut harness, &[3, 4]);
+        harness.advance(Duration::from_secs(2));
+        let all = [3, 4, 3, 4].map(|n| Address::Ip(phys(n)));
+        assert_eq!(dests(&mut harness), all);
+        harness.install(view(6, &[1, 2, 3, 4])).advance(Duration::from_secs(3));
+        assert_eq!(dests(&mut harness), []);
+    }
+
+    #[test]
+    fn other_members_and_a_coordinator_without_the_interval_announce_nothing_to_lost_members() {
+        let mut other = harness();
+        other.install(view(5, &[2, 1, 3]));
+        lose(&mut other, &[3]);
+        other.install(view(6, &[2, 1])).advance(Duration::from_secs(3));
+        assert_eq!(dests(&mut other), []);
+        let config = Merge3Config { lost_interval: Duration::ZERO, ..Merge3Config::default() };
+        let mut off = Harness::new(Merge3::new(config));
+        off.install(view(4, &[1, 2]));
+        lose(&mut off, &[3]);
+        off.advance(Duration::from_secs(3));
+        assert_eq!(dests(&mut off), []);
+    }
+
+    #[test]
+    fn announcement_from_another_view_is_answered_and_the_views_are_asked_for_soon() {
+        let mut harness = harness();
+        let theirs = view(7, &[4, 3]);
+        harness.up(from(3, Merge3Kind::Info, Some(theirs.id().clone()), Payload::Empty));
+        assert_eq!(dests(&mut harness), [], "it was not lost");
+        lose(&mut harness, &[4]);
+        harness.up(from(3, Merge3Kind::Info, Some(theirs.id().clone()), Payload::Empty));
+        assert_eq!(dests(&mut harness), [3, 4].map(|n| Address::Ip(phys(n))), "its coordinator learns of it");
+        harness.advance(EARLY_CHECK_DELAY);
+        assert_eq!(dests(&mut harness), [member(3), member(4)]);
+    }
+
+    #[test]
+    fn flood_of_announcements_causes_few_responses_and_comparisons() {
+        let mut harness = harness();
+        lose(&mut harness, &[4]);
+        for nth in 0..1_000 {
+            let theirs = view(nth, &[4, 3]);
+            harness.up(from(3 + nth, Merge3Kind::Info, Some(theirs.id().clone()), Payload::Empty));
+            harness.advance(Duration::from_millis(1));
+        }
+        let dests = dests(&mut harness);
+        let responses = dests.iter().filter(|dest| matches!(dest, Address::Ip(_))).count();
+        assert!((10..=21).contains(&responses), "{responses}");
+        let asked = dests.len() - responses;
+        assert!((1..=100).contains(&asked), "once: {asked}");
     }
 
     #[test]

@@ -1,0 +1,211 @@
+//! Servers that are killed under load, one after the other: how long until requests are answered as before.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use consort_procstat::grouped;
+
+use super::samples::{Samples, sample};
+use super::servers::Servers;
+use super::{CALM, MOVING_MAX, OWNERS, WARM_UP};
+use crate::doctor::port_probe::health;
+use crate::join::Join;
+use crate::perf::grid::{Clients, Running, Settings, Test};
+use crate::perf::member_name;
+
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A member that starts again receives its entries meanwhile.
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(120);
+
+const HEAD: &str = "  kill  server  coordinator  requests/s  first answer  previous rate";
+
+struct Kill {
+    server: String,
+    is_coordinator: bool,
+    samples: Samples,
+}
+
+impl Kill {
+    fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "server": self.server,
+            "coordinator": self.is_coordinator,
+            "requests_per_second": self.samples.before.round(),
+            "first_answer_ms": milliseconds(self.samples.until_answered()),
+            "previous_rate_ms": self.samples.until_previous_rate().map(milliseconds),
+        })
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e4).round() / 10.0
+}
+
+/// The servers in the order of the view, so that the first is the coordinator.
+struct Order(Vec<usize>);
+
+impl Order {
+    /// Coordinators and others take turns.
+    fn victim(&mut self, nth: usize) -> (usize, bool) {
+        let position = nth % self.0.len();
+        let victim = self.0.remove(position);
+        self.0.push(victim);
+        (victim, position == 0)
+    }
+}
+
+pub(super) async fn run(
+    join: &Join,
+    servers: usize,
+    kills: usize,
+    settings: &Settings,
+    is_json: bool,
+) -> anyhow::Result<bool> {
+    let mut order = Order((0..servers).collect());
+    let mut servers = Servers::start(join, servers).await?;
+    let at: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
+    let clients = Clients::connect(&at.join(","), 1, 1, OWNERS).await?;
+    clients.populate(&Test { settings: settings.clone(), warmup_ms: 0 }).await?;
+    settle(&servers, &clients).await?;
+    // As long as it takes: it is ended.
+    let longest = settings.time * kills as f64 + SETTLE_TIME_MAX.as_secs_f64() * (kills + 1) as f64;
+    let test = Test { settings: Settings { time: longest, ..settings.clone() }, warmup_ms: 0 };
+    let running = clients.start(&test);
+    tokio::time::sleep(WARM_UP).await;
+    if !is_json {
+        println!("{HEAD}");
+    }
+    let mut all = Vec::new();
+    for nth in 0..kills {
+        let (victim, is_coordinator) = order.victim(nth);
+        let samples = kill(&mut servers, victim, &running).await?;
+        let kill = Kill { server: member_name(victim), is_coordinator, samples };
+        if !is_json {
+            print_row(nth, &kill);
+        }
+        all.push(kill);
+        servers.start_again(victim).await?;
+        settle(&servers, &clients).await?;
+        tokio::time::sleep(CALM).await;
+    }
+    running.end();
+    let figures = running.figures().await.context("the test")?;
+    let failed: u64 = figures.iter().map(|own| own.errors + own.missing - own.uncertain).sum();
+    print_summary(&all, failed, is_json);
+    servers.end().await?;
+    Ok(failed == 0 && all.iter().all(|kill| kill.samples.until_previous_rate().is_some()))
+}
+
+async fn kill(servers: &mut Servers, victim: usize, running: &Running) -> anyhow::Result<Samples> {
+    let counter = running.counter();
+    let operations = move || counter().operations();
+    let (begin, done) = (Instant::now(), operations());
+    tokio::time::sleep(CALM).await;
+    let before = (operations() - done) as f64 / begin.elapsed().as_secs_f64();
+    let killed = Instant::now();
+    servers.kill(victim)?;
+    // A thread of its own: the runtime's tasks may be late.
+    let samples = tokio::task::spawn_blocking(move || sample(&operations, before, killed, MOVING_MAX));
+    samples.await.context("the samples")
+}
+
+/// Waits until all servers are members, and own their entries.
+async fn settle(servers: &Servers, clients: &Clients) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    loop {
+        let all = servers.addresses();
+        if clients.servers() == all.len() && are_healthy(all).await {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < SETTLE_TIME_MAX, "the servers are not healthy {SETTLE_TIME_MAX:?} later");
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+async fn are_healthy(all: &[SocketAddr]) -> bool {
+    for &at in all {
+        let report = health(at, &at.ip().to_string(), CALM).await;
+        if report.is_none_or(|report| report.health != "HEALTHY") {
+            return false;
+        }
+    }
+    true
+}
+
+fn print_row(nth: usize, kill: &Kill) {
+    let rate = kill.samples.until_previous_rate();
+    println!(
+        "{:>6}  {:>6}  {:>11}  {:>10}  {:>9.1} ms  {}",
+        nth + 1,
+        kill.server,
+        if kill.is_coordinator { "yes" } else { "no" },
+        grouped(kill.samples.before),
+        milliseconds(kill.samples.until_answered()),
+        rate.map_or("       never".to_owned(), |time| format!("{:>10.1} ms", milliseconds(time)))
+    );
+}
+
+fn print_summary(all: &[Kill], failed: u64, is_json: bool) {
+    let mut answered: Vec<Duration> = all.iter().map(|kill| kill.samples.until_answered()).collect();
+    let mut resumed: Vec<Duration> =
+        all.iter().map(|kill| kill.samples.until_previous_rate().unwrap_or(MOVING_MAX)).collect();
+    answered.sort_unstable();
+    resumed.sort_unstable();
+    let [median, worst] = [median_of, worst_of].map(|of| [of(&answered), of(&resumed)].map(milliseconds));
+    if is_json {
+        let kills: Vec<serde_json::Value> = all.iter().map(Kill::json).collect();
+        let summary = serde_json::json!({
+            "kills": kills,
+            "first_answer_ms": {"median": median[0], "worst": worst[0]},
+            "previous_rate_ms": {"median": median[1], "worst": worst[1]},
+            "failed": failed,
+        });
+        return println!("{summary}");
+    }
+    println!(
+        "\nFrom a kill to the first answer after the longest pause: median {} ms, worst {} ms.\n\
+         From a kill to 80 % of the previous rate: median {} ms, worst {} ms.\n\
+         {} operations have failed.",
+        median[0],
+        worst[0],
+        median[1],
+        worst[1],
+        grouped(failed as f64)
+    );
+}
+
+fn median_of(sorted: &[Duration]) -> Duration {
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => Duration::ZERO,
+        count if count % 2 == 0 => (sorted[middle - 1] + sorted[middle]) / 2,
+        _ => sorted[middle],
+    }
+}
+
+fn worst_of(sorted: &[Duration]) -> Duration {
+    sorted.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn victims_are_coordinators_and_others_in_turn() {
+        let mut order = Order(vec![0, 1, 2]);
+        let victims: Vec<(usize, bool)> = (0..4).map(|nth| order.victim(nth)).collect();
+        assert_eq!(victims, [(0, true), (2, false), (2, false), (1, true)]);
+    }
+
+    #[test]
+    fn median_of_an_even_number_is_between_the_two_in_the_middle() {
+        let of =
+            |all: &[u64]| median_of(&all.iter().map(|&ms| Duration::from_millis(ms)).collect::<Vec<_>>());
+        assert_eq!(of(&[1, 2, 4]), Duration::from_millis(2));
+        assert_eq!(of(&[1, 2, 4, 9]), Duration::from_millis(3));
+        assert_eq!(of(&[]), Duration::ZERO);
+    }
+}

@@ -1,0 +1,52 @@
+//! The image of the `Dockerfile`, built by buildah: an archive in OCI's format.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use super::{Release, archive};
+use crate::claims::root;
+
+/// Tools with an argument that has no effect, and the package of each.
+const TOOLS: [(&str, &str, &str); 2] =
+    [("buildah", "--version", "buildah"), ("mmdebstrap", "--version", "mmdebstrap")];
+
+/// The script's exit code if Debian's packages cannot be had.
+const WITHOUT_PACKAGES: i32 = 3;
+
+/// Makes the archive, or returns why it is left out.
+pub(super) fn make(release: &Release) -> Result<Option<String>, String> {
+    let missing = TOOLS.iter().find(|(tool, argument, _)| !crate::interop::is_there(tool, argument));
+    if let Some((tool, _, package)) = missing {
+        return Ok(Some(format!("`{tool}` is not installed (Debian's package {package})")));
+    }
+    if !is_root()? {
+        return Ok(Some("buildah and mmdebstrap need root here".to_owned()));
+    }
+    let directory = root().join("target/release-image");
+    fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let layout = directory.join("oci");
+    if layout.exists() {
+        fs::remove_dir_all(&layout).map_err(|error| format!("{}: {error}", layout.display()))?;
+    }
+    let mut build = Command::new("bash");
+    build.arg(root().join("interop/kubernetes/image.sh")).arg(root()).arg(&release.binary).arg(&directory);
+    build.arg(&release.time).arg(format!("oci:{}:{}", layout.display(), release.version));
+    let built = build.stdin(Stdio::null()).output().map_err(|error| format!("image.sh: {error}"))?;
+    if built.status.code() == Some(WITHOUT_PACKAGES) {
+        let errors = String::from_utf8_lossy(&built.stderr);
+        let last = errors.lines().last().unwrap_or_default();
+        return Ok(Some(format!("Debian's packages cannot be had: {last}")));
+    }
+    if !built.status.success() {
+        return Err(format!("image.sh: {}", String::from_utf8_lossy(&built.stderr)));
+    }
+    let name = format!("consort-{}-image-{}.oci.tar", release.version, super::SYSTEM);
+    archive::make_plain(&layout, &release.output.join(name), &release.time)?;
+    fs::remove_dir_all(&layout).map_err(|error| format!("{}: {error}", layout.display()))?;
+    Ok(None)
+}
+
+fn is_root() -> Result<bool, String> {
+    let id = Command::new("id").arg("-u").output().map_err(|error| format!("id: {error}"))?;
+    Ok(id.stdout == b"0\n")
+}
