@@ -28,6 +28,7 @@ mod relay;
 mod reload;
 mod router;
 mod server;
+mod server_config;
 mod shutdown;
 mod sim;
 mod table;

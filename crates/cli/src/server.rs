@@ -3,10 +3,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use consort_cache::{CacheManager, Channel, LEAVE_TIMEOUT, Location, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
-use consort_server::{CacheDefinitions, Mechanism, Server, ServerBuilder, ServerError, Users};
+use consort_server::{
+    CacheDefinitions, ClusterSettings, Mechanism, Server, ServerBuilder, ServerError, ServerFile, Users,
+};
 use tokio::net::lookup_host;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -18,6 +20,7 @@ use crate::listener_tls::ListenerTls;
 use crate::log::LogFormat;
 use crate::password;
 use crate::reload::{Files, Reload, TlsFiles, TokenFile};
+use crate::server_config;
 use crate::shutdown::{Signals, end_of_input};
 
 /// For a single server: nothing leaves the process.
@@ -28,16 +31,28 @@ const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
 /// JGroups' value, as in the chart, because writes to the member's keys wait until then.
 const SUSPECT_AFTER: &str = "10s";
 
+/// The stack of a cluster without `--stack` and `--config`.
+const STACK: &str = "tcp.xml";
+
+/// The address for clients without `--host` and `--config`.
+const HOST: &str = "127.0.0.1";
+
 const HEARTBEAT_INTERVAL: &str = "1250ms";
 
 const DIAGNOSTICS: &str = "jgroups.diag.enabled";
 
 #[derive(Args)]
+#[group(skip)]
+#[command(group(ArgGroup::new("clustered").args(["cluster", "config", "check"]).multiple(true)))]
+#[command(group(ArgGroup::new("file").args(["config", "check"])))]
+#[command(group(ArgGroup::new("authenticated").args(["users", "config", "check"]).multiple(true)))]
 #[command(after_help = "Examples:\n  \
     consort server\n  \
     consort server --cluster shop --port 11223\n  \
     consort server --data /var/lib/consort\n  \
     consort server --cluster shop --caches caches.yaml\n  \
+    consort server --config infinispan.xml -D infinispan.bind.port=11322\n  \
+    consort server --check infinispan.xml\n  \
     consort server --cluster shop --bind 10.0.0.3 --machine node7\n  \
     consort server --host 0.0.0.0 --users users --tls-cert cert.pem \\\n    \
     --tls-key key.pem\n\n\
@@ -46,6 +61,13 @@ const DIAGNOSTICS: &str = "jgroups.diag.enabled";
     end of all servers; all other entries are in memory only. After the end of all\n\
     servers, a server waits for the servers of the last topology (see\n\
     --recovery-timeout).\n\n\
+    With --config, a server has the settings of a file of Infinispan's server:\n\
+    stack and cluster, caches, templates, counters, addresses, users, roles and\n\
+    TLS. Options take precedence. Each element without a counterpart is refused,\n\
+    with its line and the alternative; if its absence changes no response, it is a\n\
+    warning (--strict refuses those, too). Variables ${name:default} are set with\n\
+    -D, ${env.NAME} by the environment. --check prints the effective settings and\n\
+    the list, and ends; its exit code is 0 if a server starts with the file.\n\n\
     With --caches, a server creates the missing caches of the file on all servers\n\
     before it serves. A cache stays when it is removed from the file. If a cache\n\
     exists with another definition, the server does not start and names the cache.\n\n\
@@ -75,9 +97,9 @@ const DIAGNOSTICS: &str = "jgroups.diag.enabled";
     answers the requests that it has, hands its entries over, and ends. Clients\n\
     that follow topologies get no error meanwhile.")]
 pub(crate) struct ServerCommand {
-    /// Port for clients
-    #[arg(long, default_value_t = 11222)]
-    port: u16,
+    /// Port for clients. Default: that of --config, or 11222
+    #[arg(long)]
+    port: Option<u16>,
     /// Serve /health on this port, too: HTTP without TLS, independent of the clients' port. For probes
     #[arg(long, value_name = "PORT")]
     health_port: Option<u16>,
@@ -85,9 +107,9 @@ pub(crate) struct ServerCommand {
     /// its address. Connections from this host have no limit.
     #[arg(long, value_name = "NUMBER", default_value_t = 4096)]
     connections_per_address: usize,
-    /// Address for clients to connect to
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    host: String,
+    /// Address for clients to connect to. Default: that of --config, or 127.0.0.1
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<String>,
     /// Advertise this address to clients, if it differs from the address that the server listens on.
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
@@ -97,18 +119,28 @@ pub(crate) struct ServerCommand {
     /// Cluster of servers to join; without it, the server runs alone
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Stack of the cluster: a file, or a stock one such as tcp.xml. A stock stack suspects a member that is silent for 10 s
-    /// (JGroups' values: -D consort.suspect_after=40s -D consort.heartbeat_interval=5s).
-    #[arg(long, value_name = "FILE", default_value = "tcp.xml", requires = "cluster")]
-    config: String,
+    /// Settings of the server: a file of Infinispan's server (its outermost element is infinispan). Any other file is a stack, as
+    /// with --stack
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+    /// Print the effective settings and all problems of a file as of --config, and end
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    check: Option<PathBuf>,
+    /// Refuse also the settings of --config or --check that have no effect
+    #[arg(long, requires = "file")]
+    strict: bool,
+    /// Stack of the cluster: a file, or a stock one such as tcp.xml, the default. A stock stack suspects a member that is silent
+    /// for 10 s (JGroups' values: -D consort.suspect_after=40s -D consort.heartbeat_interval=5s).
+    #[arg(long, value_name = "FILE", requires = "clustered")]
+    stack: Option<String>,
     /// Name of this member; without it, the host's name and a number
-    #[arg(long, value_name = "NAME", requires = "cluster")]
+    #[arg(long, value_name = "NAME", requires = "clustered")]
     name: Option<String>,
     /// Bind address for the other servers; without it, the stack's (site_local in the stock stacks)
-    #[arg(long, value_name = "ADDRESS", requires = "cluster")]
+    #[arg(long, value_name = "ADDRESS", requires = "clustered")]
     bind: Option<String>,
-    /// Set a variable of the stack, such as jgroups.bind_port
-    #[arg(short = 'D', value_name = "NAME=VALUE", requires = "cluster")]
+    /// Set a variable of the stack or of --config, such as jgroups.bind_port
+    #[arg(short = 'D', value_name = "NAME=VALUE", requires = "clustered")]
     define: Vec<String>,
     /// Wait to join until this DNS name resolves to the --bind address, so that members that start later can discover this one.
     /// For a Kubernetes headless service.
@@ -116,19 +148,19 @@ pub(crate) struct ServerCommand {
     wait_for_dns: Option<String>,
     /// Answer probe (consort probe, JGroups' probe.sh) on the address of --bind. Without it, probe is off, unless your own
     /// stack has diag.enabled="true". Probe cannot change anything without a passcode.
-    #[arg(long, requires = "cluster")]
+    #[arg(long, requires = "clustered")]
     diagnostics: bool,
     /// File whose first line is the passcode that probe requires, and with which probe can change layers
     #[arg(long, value_name = "FILE", requires = "diagnostics")]
     diagnostics_passcode: Option<PathBuf>,
     /// Data centre or zone of this server: owners of a key are in different sites where possible
-    #[arg(long, value_name = "NAME", requires = "cluster")]
+    #[arg(long, value_name = "NAME", requires = "clustered")]
     site: Option<String>,
     /// Rack of this server: owners of a key are in different racks where possible
-    #[arg(long, value_name = "NAME", requires = "cluster")]
+    #[arg(long, value_name = "NAME", requires = "clustered")]
     rack: Option<String>,
     /// Machine of this server: owners of a key are on different machines where possible
-    #[arg(long, value_name = "NAME", requires = "cluster")]
+    #[arg(long, value_name = "NAME", requires = "clustered")]
     machine: Option<String>,
     /// Directory for persistent data. Each server needs its own.
     #[arg(long, value_name = "DIRECTORY")]
@@ -137,9 +169,9 @@ pub(crate) struct ServerCommand {
     #[arg(long, value_name = "FILE")]
     caches: Option<PathBuf>,
     /// Cache of clients that name none, created by their first request like a cache without a definition; none: refuse their
-    /// requests
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    default_cache: String,
+    /// requests. Default: that of --config, or default
+    #[arg(long, value_name = "NAME")]
+    default_cache: Option<String>,
     /// Form of each event in the log
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) log_format: LogFormat,
@@ -158,14 +190,14 @@ pub(crate) struct ServerCommand {
     no_auth: bool,
     /// Serve clients without authentication although other servers of the cluster have users. Without it, such a server does
     /// not start, and refuses its clients when a server with users joins later.
-    #[arg(long, requires = "cluster", conflicts_with = "users")]
+    #[arg(long, requires = "clustered", conflicts_with = "users")]
     allow_weaker_authentication: bool,
     /// Mechanisms that clients can authenticate with: EXTERNAL, SCRAM-SHA-512, SCRAM-SHA-384, SCRAM-SHA-256, OAUTHBEARER,
     /// PLAIN. Default: all that are safe on the connection.
-    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', value_parser = mechanism, requires = "users")]
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', value_parser = mechanism, requires = "authenticated")]
     mechanisms: Option<Vec<Mechanism>>,
     /// Accept PLAIN and OAUTHBEARER without TLS: anyone on the network path can read the passwords and tokens
-    #[arg(long, requires = "users")]
+    #[arg(long, requires = "authenticated")]
     allow_cleartext: bool,
     /// Accept tokens that are signed with a public key in this PEM file: RSA, P-256, P-384 or Ed25519. While the issuer changes
     /// its key, the file can have both.
@@ -224,11 +256,20 @@ struct StartedServer {
 }
 
 impl ServerCommand {
-    pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
-        self.check_authentication().await?;
+    pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
+        let file = self.read_file()?;
+        if self.check.is_some()
+            && let Some(file) = &file
+        {
+            return self.check_file(file).await;
+        }
+        if let Some(file) = &file {
+            server_config::refuse_or_warn(file, self.strict)?;
+        }
+        self.check_authentication(file.as_ref()).await?;
         descriptors::raise_limit();
         // Errors in its files are reported before the server joins a cluster.
-        let builder = self.builder_with_files()?;
+        let builder = self.builder_with_files(file.as_ref())?;
         self.log_start(&builder);
         // From here on, so that a signal during start-up is not lost.
         let (mut signals, second) = (Signals::listen()?, Signals::listen()?);
@@ -236,19 +277,71 @@ impl ServerCommand {
         let has_files = self.users.is_some() || self.tls.files().is_some() || self.caches.is_some();
         let hangups = has_files.then(|| signal(SignalKind::hangup())).transpose()?;
         let started = tokio::select! {
-            started = self.start(builder) => started?,
+            started = self.start(builder, file.as_ref().and_then(ServerFile::cluster)) => started?,
             _ = signals.next() => return Ok(ExitCode::SUCCESS),
         };
-        self.announce(&started);
+        self.announce(&started, file.as_ref());
         self.serve(started.server, signals, second, hangups).await?;
         tracing::info!("ended");
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn start(&self, mut builder: ServerBuilder) -> anyhow::Result<StartedServer> {
+    /// Reads the file of `--config` or `--check`; its settings become options that the command line lacks.
+    fn read_file(&mut self) -> anyhow::Result<Option<ServerFile>> {
+        let variables = self.join("").variables()?;
+        let read = match (&self.check, &self.config) {
+            (Some(path), _) => Some(server_config::read_for_check(path, &variables)?),
+            (None, Some(config)) => server_config::read(config, &variables)?,
+            (None, None) => None,
+        };
+        let Some(mut file) = read else {
+            if let Some(config) = self.config.take() {
+                anyhow::ensure!(
+                    self.cluster.is_some(),
+                    "--config {config}: it is a stack, which needs --cluster NAME"
+                );
+                anyhow::ensure!(
+                    self.stack.is_none(),
+                    "--config {config}: it is a second stack besides --stack"
+                );
+                self.stack = Some(config);
+            }
+            return Ok(None);
+        };
+        if let Some(cluster) = file.cluster() {
+            server_config::fill(&mut self.cluster, Some(&cluster.name));
+            server_config::fill(&mut self.name, cluster.member.as_deref());
+            server_config::fill(&mut self.site, cluster.site.as_deref());
+            server_config::fill(&mut self.rack, cluster.rack.as_deref());
+            server_config::fill(&mut self.machine, cluster.machine.as_deref());
+        }
+        server_config::fill_path(&mut self.data, file.data());
+        if self.data.is_none() {
+            file.check_without_data();
+        }
+        Ok(Some(file))
+    }
+
+    async fn check_file(&self, file: &ServerFile) -> anyhow::Result<ExitCode> {
+        let mut others = Vec::new();
+        if let Err(error) = self.check_authentication(Some(file)).await {
+            others.push(error.to_string());
+        }
+        match self.builder_with_files(Some(file)) {
+            Ok(builder) => others.extend(server_config::contradiction(&builder)),
+            Err(error) => others.push(format!("{error:#}")),
+        }
+        Ok(server_config::print_check(file, &others, self.strict))
+    }
+
+    async fn start(
+        &self,
+        mut builder: ServerBuilder,
+        settings: Option<&ClusterSettings>,
+    ) -> anyhow::Result<StartedServer> {
         let alone = format!("alone-{}", std::process::id());
         let (members, cluster) = match &self.cluster {
-            Some(cluster) => (self.members(cluster)?, &cluster[..]),
+            Some(cluster) => (self.members(cluster, settings)?, &cluster[..]),
             None => (Self::alone()?, &alone[..]),
         };
         let memory = self.memory.watch(self.reserve.bytes())?;
@@ -259,15 +352,22 @@ impl ServerCommand {
         }
         // The stack looks up the addresses of its names from here on.
         let manager = members.connect(cluster).await?;
+        if let Some(size) = settings.and_then(|settings| settings.initial_size)
+            && let Err(error) = server_config::wait_for_members(&manager, size).await
+        {
+            manager.close().await?;
+            return Err(error);
+        }
         let view = manager.view_text();
         let server = builder.start(manager).await.map_err(advised)?;
         Ok(StartedServer { server, view })
     }
 
     /// In the log and on standard output.
-    fn announce(&self, started: &StartedServer) {
+    fn announce(&self, started: &StartedServer, file: Option<&ServerFile>) {
         let address = started.server.address();
-        if self.users.is_none() && !address.ip().is_loopback() {
+        let has_users = self.users.is_some() || file.is_some_and(ServerFile::has_users);
+        if !has_users && !address.ip().is_loopback() {
             tracing::warn!("there are no users (--no-auth): every client can do everything");
         }
         let serving = match &self.cluster {
@@ -326,14 +426,21 @@ impl ServerCommand {
     }
 
     /// A server that other hosts can reach serves clients without authentication only with --no-auth.
-    async fn check_authentication(&self) -> anyhow::Result<()> {
-        if self.users.is_some() || self.no_auth || is_loopback(&self.host).await {
+    async fn check_authentication(&self, file: Option<&ServerFile>) -> anyhow::Result<()> {
+        let host = self.host.as_deref().or_else(|| file?.address().map(|(host, _)| host)).unwrap_or(HOST);
+        if file.is_some_and(ServerFile::needs_authentication) {
+            anyhow::ensure!(
+                !self.no_auth,
+                "--no-auth: the file has users; remove security-realm from its endpoint to serve everyone"
+            );
+            return Ok(());
+        }
+        if self.users.is_some() || self.no_auth || is_loopback(host).await {
             return Ok(());
         }
         anyhow::bail!(
-            "--host {}: other hosts can connect to this server, and it has no users: name a file with --users, or serve \
-             everyone with --no-auth",
-            self.host
+            "--host {host}: other hosts can connect to this server, and it has no users: name a file with --users, or serve \
+             everyone with --no-auth"
         )
     }
 
@@ -342,8 +449,17 @@ impl ServerCommand {
     /// # Errors
     ///
     /// With the first file that cannot be read or has an error.
-    fn builder_with_files(&self) -> anyhow::Result<ServerBuilder> {
-        let mut builder = Server::builder().host(&self.host).port(self.port);
+    fn builder_with_files(&self, file: Option<&ServerFile>) -> anyhow::Result<ServerBuilder> {
+        let mut builder = Server::builder();
+        if let Some(file) = file {
+            builder = file.apply(builder);
+        }
+        if let Some(host) = &self.host {
+            builder = builder.host(host);
+        }
+        if let Some(port) = self.port {
+            builder = builder.port(port);
+        }
         builder = builder.connections_per_address(self.connections_per_address);
         if let Some(port) = self.health_port {
             builder = builder.health_port(port);
@@ -363,11 +479,16 @@ impl ServerCommand {
         if let Some(caches) = &self.caches {
             builder = builder.caches(CacheDefinitions::read(caches)?);
         }
-        builder = match &*self.default_cache {
-            "none" => builder.no_default_cache(),
-            name => builder.default_cache(name),
+        builder = match self.default_cache.as_deref() {
+            None => builder,
+            Some("none") => builder.no_default_cache(),
+            Some(name) => builder.default_cache(name),
         };
         if let Some(users) = &self.users {
+            anyhow::ensure!(
+                !file.is_some_and(ServerFile::has_cache_roles),
+                "--users: the roles of caches in --config are those of its users; use its properties-realm"
+            );
             builder = builder.users(Users::read(users)?);
         }
         if let Some(mechanisms) = &self.mechanisms {
@@ -422,7 +543,7 @@ impl ServerCommand {
 
     fn join(&self, cluster: &str) -> Join {
         let mut join = Join {
-            config: self.config.clone(),
+            config: self.stack.clone().unwrap_or_else(|| STACK.to_owned()),
             cluster: cluster.to_owned(),
             name: self.name.clone(),
             bind: self.bind.clone(),
@@ -435,10 +556,20 @@ impl ServerCommand {
         join
     }
 
-    fn members(&self, cluster: &str) -> anyhow::Result<ManagerBuilder> {
+    fn members(&self, cluster: &str, settings: Option<&ClusterSettings>) -> anyhow::Result<ManagerBuilder> {
         let join = self.join(cluster);
         let passcode = self.diagnostics_passcode.as_deref().map(password::read_file).transpose()?;
-        let builder = join.builder()?.guarded_diagnostics(self.diagnostics, passcode);
+        let builder = match settings.and_then(|settings| settings.stack.clone()) {
+            Some(stack) if self.stack.is_none() => {
+                let builder = Channel::from_config(stack.config);
+                match &self.name {
+                    Some(name) => builder.name(name),
+                    None => builder,
+                }
+            }
+            _ => join.builder()?,
+        };
+        let builder = builder.guarded_diagnostics(self.diagnostics, passcode);
         Ok(CacheManager::from_channel(builder).location(self.location()))
     }
 
@@ -469,8 +600,10 @@ mod tests {
 
     /// With these arguments.
     fn detection(arguments: &[&str]) -> (String, String) {
-        let server = Arguments::parse_from(["server", "--cluster=a"].iter().chain(arguments)).server;
-        let stack = load_stack(&server.config, &server.join("a").variables().unwrap()).unwrap();
+        let mut server = Arguments::parse_from(["server", "--cluster=a"].iter().chain(arguments)).server;
+        assert!(server.read_file().unwrap().is_none());
+        let join = server.join("a");
+        let stack = load_stack(&join.config, &join.variables().unwrap()).unwrap();
         let layer = stack.config.protocols.iter().find(|layer| layer.short_name() == "FD_ALL3").unwrap();
         let of = |name| layer.get(name).unwrap().to_owned();
         (of("timeout"), of("interval"))
@@ -487,8 +620,10 @@ mod tests {
             "tunnel.xml",
             "kubernetes.xml",
         ] {
-            let config = format!("--config={stack}");
-            assert_eq!(detection(&[&config]), ("10s".to_owned(), "1250ms".to_owned()), "{stack}");
+            for option in ["--stack", "--config"] {
+                let option = format!("{option}={stack}");
+                assert_eq!(detection(&[&option]), ("10s".to_owned(), "1250ms".to_owned()), "{option}");
+            }
         }
         let jgroups = ["-Dconsort.suspect_after=40s", "-Dconsort.heartbeat_interval=5s"];
         assert_eq!(detection(&jgroups), ("40s".to_owned(), "5s".to_owned()));
@@ -496,7 +631,9 @@ mod tests {
 
     fn has_probe(arguments: &[&str]) -> bool {
         let arguments = [&["consort", "--cluster", "shop"], arguments].concat();
-        let join = Arguments::parse_from(arguments).server.join("shop");
+        let mut server = Arguments::parse_from(arguments).server;
+        assert!(server.read_file().unwrap().is_none());
+        let join = server.join("shop");
         let stack = load_stack(&join.config, &join.variables().unwrap()).unwrap().config;
         stack.protocols[0].get("diag.enabled") == Some("true")
     }
@@ -516,7 +653,7 @@ mod tests {
 
     async fn refusal(arguments: &[&str]) -> Option<String> {
         let server = Arguments::parse_from([&["consort"], arguments].concat()).server;
-        server.check_authentication().await.err().map(|error| error.to_string())
+        server.check_authentication(None).await.err().map(|error| error.to_string())
     }
 
     #[tokio::test]

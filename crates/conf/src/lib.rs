@@ -29,7 +29,7 @@ pub use earlier_names::RenamedAttribute;
 pub use error::{ConfigError, Fault};
 pub use known_names::{IgnoredAttribute, TRANSPORT_ATTRIBUTES, check};
 pub use sites::{BridgeConfig, SiteConfig, load_site};
-pub use stacks::{STOCK, Stack, load_stack, parse_stack};
+pub use stacks::{STOCK, Stack, load_stack, parse_stack, parse_stack_at};
 
 pub use required_layers::check_required_layers;
 pub use tree::{Node, Tree, root_name};

@@ -126,6 +126,20 @@ pub fn parse_stack(source: &str, text: &str, variables: &Variables) -> Result<St
     finish((source, None), text, None, variables)
 }
 
+/// Like [`parse_stack`], with the directory of the files that it includes.
+///
+/// # Errors
+///
+/// As [`load_stack`].
+pub fn parse_stack_at(
+    source: &str,
+    text: &str,
+    directory: Option<&Path>,
+    variables: &Variables,
+) -> Result<Stack, ConfigError> {
+    finish((source, None), text, directory, variables)
+}
+
 /// `requested` is the name of a stack in Infinispan's file.
 fn finish(
     (source, requested): (&str, Option<&str>),

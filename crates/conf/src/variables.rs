@@ -40,7 +40,7 @@ impl Variables {
     }
 
     /// Reads the environment. Names that begin with `JGROUPS_` also set JGroups' names:
-    /// `JGROUPS_TCPPING_INITIAL_HOSTS` sets `jgroups.tcpping.initial_hosts`.
+    /// `JGROUPS_TCPPING_INITIAL_HOSTS` sets `jgroups.tcpping.initial_hosts`. As in Infinispan, each is also `env.NAME`.
     pub fn from_env() -> Self {
         let mut variables = Self::default();
         for (name, value) in std::env::vars() {
@@ -53,6 +53,8 @@ impl Variables {
                     }
                 }
             }
+            // Infinispan's notation.
+            variables.values.insert(format!("env.{name}"), value.clone());
             variables.values.insert(name, value);
         }
         variables

@@ -150,6 +150,51 @@ pub(crate) fn definition(bytes: &[u8]) -> Seen {
     Seen::one(read.is_some() || all.is_some(), peak.max(one_peak))
 }
 
+/// The memory for any input, above all the own stacks of Infinispan, and for each byte: elements with places, which a template
+/// multiplies by its caches.
+const SERVER_FILE: (u64, u64) = (4 * 1024 * 1024, 16 * 1024);
+
+pub(crate) fn server_files() -> Vec<Vec<u8>> {
+    let texts = [
+        include_str!("../../server/tests/infinispan.xml"),
+        "<infinispan><jgroups><stack name=\"s\" extends=\"tcp\"><TCP bind_port=\"${a}\"/><FD_SOCK2 stack.combine=\"REMOVE\"/>\
+         </stack></jgroups><cache-container default-cache=\"c\"><transport stack=\"s\" cluster=\"x\" initial-cluster-size=\"2\"/>\
+         <distributed-cache-configuration name=\"t\" owners=\"3\"/><distributed-cache name=\"c\" configuration=\"t\"><indexing/>\
+         <memory max-count=\"5\"/></distributed-cache><counters><strong-counter name=\"n\" lower-bound=\"0\"/></counters>\
+         <security><authorization><role name=\"r\" permissions=\"ALL_READ LISTEN\"/></authorization></security></cache-container>\
+         </infinispan>",
+        "<infinispan><cache-container/><server><interfaces><interface name=\"i\"><loopback/></interface></interfaces>\
+         <socket-bindings default-interface=\"i\" port-offset=\"1\"><socket-binding name=\"b\" port=\"1\"/></socket-bindings>\
+         <endpoints><endpoint socket-binding=\"b\"><ip-filter><accept from=\"10.0.0.0/8\"/></ip-filter><hotrod-connector>\
+         <authentication><sasl mechanisms=\"PLAIN\" qop=\"auth\"/></authentication></hotrod-connector></endpoint></endpoints>\
+         </server></infinispan>",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
+
+pub(crate) fn server_file(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let limit = SERVER_FILE.0 + SERVER_FILE.1 * text.len() as u64;
+    let (problems, peak) = bounded_by(limit, || fuzzing::server_file(&text));
+    assert!(problems != Some(0), "a file that is refused has a problem");
+    Seen::one(problems.is_none(), peak)
+}
+
+pub(crate) fn property_files() -> Vec<Vec<u8>> {
+    let texts = [
+        "#$REALM_NAME=default$\n#$ALGORITHM=encrypted$\nalice=scram-sha-256\\:BSAAAXNhbHQwMTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMQ==\n",
+        "alice=wonder\\u006cand\nbob : secret\n! comment\n",
+        "alice=admin, ops\n",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
+
+pub(crate) fn properties(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let (is_valid, peak) = bounded_by(64 * 1024 + 2_048 * text.len() as u64, || fuzzing::properties(&text));
+    Seen::one(is_valid, peak)
+}
+
 pub(crate) fn schemas() -> Vec<Vec<u8>> {
     let texts = [
         "syntax = \"proto3\";\npackage shop;\nmessage Book {\n  string title = 1;\n  repeated int32 pages = 2;\n}\n",

@@ -122,6 +122,15 @@ pub const TARGETS: &[Target] = &[
     reads("bucket", "the values of a multimap's key", server::bucket, server::buckets),
     reads("media", "values that become values of another media type", server::convert, server::media),
     reads("definition", "definitions of caches", server::definition, server::definitions).shaped(Shape::Text),
+    reads("server-file", "whole files of a server", server::server_file, server::server_files)
+        .shaped(Shape::Text),
+    reads(
+        "properties",
+        "users and groups in Infinispan's properties",
+        server::properties,
+        server::property_files,
+    )
+    .shaped(Shape::Text),
     reads("schema", "schemas of protobuf", server::schema, server::schemas).shaped(Shape::Text),
     reads("query", "queries in Ickle, down to the plans of owners", query::query, query::queries)
         .shaped(Shape::Text),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use consort_conf::{Variables, check_required_layers, load_stack};
+use consort_interop::Tool;
 use consort_testbed::{Configurations, brief_jvm};
 use serde_json::Value;
 
@@ -164,4 +165,47 @@ fn every_configuration_that_java_loads_is_loaded_except_the_listed_ones() {
     let loaded: Vec<&str> =
         rows.iter().filter(|row| listed(row) && row.consort.is_ok()).map(|row| row.name.as_str()).collect();
     assert!(loaded.is_empty(), "listed, but loaded: {loaded:?}");
+}
+
+/// Checks a server's file whose stack is a file of Infinispan. The verdict is the last line.
+fn check_server_file(stack: &Path) -> (bool, Vec<String>) {
+    let file = std::env::temp_dir().join(format!("consort-{}-server-file.xml", std::process::id()));
+    let text = format!(
+        "<infinispan><jgroups><stack-file name=\"s\" path=\"{}\"/></jgroups><cache-container><transport stack=\"s\"/>\
+         </cache-container></infinispan>",
+        stack.display()
+    );
+    std::fs::write(&file, text).expect("a file");
+    let variables = VARIABLES.map(|(name, value)| format!("-D{name}={value}"));
+    let path = file.display().to_string();
+    let mut arguments = vec!["server", "--data=data", "--check", &path];
+    arguments.extend(variables.iter().map(String::as_str));
+    let run = Tool::run_consort(&arguments);
+    std::fs::remove_file(&file).expect("the file");
+    let lines = String::from_utf8_lossy(&run.stdout).into_owned();
+    let refused = lines.lines().filter(|line| line.contains(": refused: ")).map(str::to_owned).collect();
+    (run.status.success(), refused)
+}
+
+/// Infinispan's jars have stacks; the server's own file is checked in `server/server_file.rs`.
+#[test]
+fn server_file_with_a_stack_of_infinispan_is_accepted_if_the_stack_is() {
+    let all = Configurations::prepare().expect("configurations of jars");
+    println!("| origin | stack | consort server --check |\n|---|---|---|");
+    let mut checked = 0;
+    for one in all.iter().filter(|one| one.origin.starts_with("Infinispan")) {
+        for file in &one.files {
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let (is_accepted, refused) = check_server_file(file);
+            let verdict =
+                if is_accepted { "accepted".to_owned() } else { format!("refused: {}", refused.join("; ")) };
+            println!("| {} | {name} | {verdict} |", one.origin);
+            assert_eq!(is_accepted, refused.is_empty(), "{name}");
+            let loads = load_with_consort(file);
+            // Four names mean Infinispan's own stacks of version 16, as in Infinispan.
+            assert!(is_accepted || loads.is_err(), "{name}: {refused:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 10, "{checked} files");
 }

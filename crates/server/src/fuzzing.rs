@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 
 use consort_cache::{Decode, Encode, Postcard};
+use consort_conf::Variables;
 use consort_hotrod::ops::listener::Factory;
 use consort_protostream::{QueryRequest, QueryResponse, Wrapped};
 use consort_query::{Plan, Statement};
@@ -16,7 +17,8 @@ use crate::media::{Format, Types};
 use crate::ops::bucket::Bucket;
 use crate::ops::filter::{self, EntrySelection, Filter};
 use crate::ops::query;
-use crate::security::{Tokens, tls};
+use crate::security::{Tokens, properties, tls};
+use crate::server_file::ServerFile;
 use crate::transactions::{self, Record};
 
 /// Recodes a multimap's values; `None` if the bytes are no bucket.
@@ -68,6 +70,20 @@ pub fn plan(bytes: &[u8], entity: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
 /// Whether the bytes are a client's query, and whether they are a response.
 pub fn exchange(bytes: &Bytes) -> (bool, bool) {
     (QueryRequest::read(bytes).is_ok(), QueryResponse::read(bytes).is_ok())
+}
+
+/// Reads a whole server's file. Returns the number of its problems; `None` if a server could start with it.
+pub fn server_file(text: &str) -> Option<usize> {
+    let file = ServerFile::parse("fuzz.xml", text, &Variables::new().with("a", "1"));
+    let shown = file.effective().to_string();
+    assert!(!shown.is_empty(), "settings are shown");
+    (!file.is_startable(false)).then(|| file.problems().len())
+}
+
+/// Reads users and their groups in Infinispan's files of properties; whether they are valid.
+pub fn properties(text: &str) -> bool {
+    let Ok(groups) = properties::groups(text) else { return false };
+    properties::users(text, &groups, |_, _| Default::default()).is_ok()
 }
 
 /// Recodes a definition in XML, JSON or YAML; `None` if it is refused.

@@ -47,6 +47,7 @@ mod ops;
 mod reply;
 mod security;
 mod server;
+mod server_file;
 mod shutdown;
 #[cfg(test)]
 mod single_member;
@@ -62,6 +63,7 @@ pub use security::{
     UsersError, UsersHandle, VERIFIER_ITERATIONS, line_for,
 };
 pub use server::{Server, ServerBuilder, ServerError};
+pub use server_file::{ClusterSettings, Effective, Place, Problem, ServerFile, Severity, is_server_file};
 
 pub use consort_memory::Budget;
 pub use consort_sasl::{Mechanism, scram::Hash};

@@ -30,6 +30,7 @@ use crate::security::{
     Security, SecurityError, SecuritySettings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
 };
 use crate::transport::addresses::Addresses;
+use crate::transport::ip_filter::IpFilter;
 
 /// The server cannot start; its manager is closed.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +78,7 @@ pub struct ServerBuilder {
     connections_per_address: usize,
     advertised: Option<String>,
     advertised_port: Option<u16>,
+    ip_filter: IpFilter,
     data: Option<PathBuf>,
     recovery_timeout: Option<Duration>,
     definitions: Option<CacheDefinitions>,
@@ -94,6 +96,7 @@ impl Default for ServerBuilder {
             connections_per_address: CONNECTIONS_PER_ADDRESS_MAX,
             advertised: None,
             advertised_port: None,
+            ip_filter: IpFilter::default(),
             data: None,
             recovery_timeout: None,
             definitions: None,
@@ -145,6 +148,11 @@ impl ServerBuilder {
     #[must_use]
     pub const fn advertised_port(mut self, port: u16) -> Self {
         self.advertised_port = Some(port);
+        self
+    }
+
+    pub(crate) fn ip_filter(mut self, filter: IpFilter) -> Self {
+        self.ip_filter = filter;
         self
     }
 
@@ -267,6 +275,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Checks that the settings of security do not contradict each other, as [`Self::start`] does. Passwords in cleartext are
+    /// hashed meanwhile.
+    pub fn check_security(&self) -> Result<(), SecurityError> {
+        Security::new(self.security.clone()).map(drop)
+    }
+
     /// Starts to listen, and owns the manager from now on.
     pub async fn start(self, manager: CacheManager) -> Result<Server, ServerError> {
         if let Some(Err(error)) = self.default_cache.as_deref().map(check_cache_name) {
@@ -318,7 +332,7 @@ impl ServerBuilder {
             None => None,
         };
         let telemetry = Arc::new(Telemetry::default());
-        let addresses = Addresses::new(self.connections_per_address);
+        let addresses = Addresses::new(self.connections_per_address).filtered(self.ip_filter);
         let mut acceptor =
             Acceptor::new(listener, health, security.clone(), telemetry.clone(), handshake_pool, addresses);
         let settings = CachesSettings {

@@ -9,6 +9,7 @@ mod persistence;
 mod remote_reads;
 mod reserved_memory;
 mod returned_memory;
+mod server_file;
 mod unreadable_files;
 
 use consort_interop::{Tool, in_own_network};

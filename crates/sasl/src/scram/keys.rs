@@ -89,7 +89,7 @@ impl Keys {
         }
     }
 
-    fn of(hash: Hash, salted: &[u8]) -> Self {
+    pub(crate) fn of(hash: Hash, salted: &[u8]) -> Self {
         let client = hash.hmac(salted, b"Client Key");
         let stored = hash.digest(&client);
         let server = hash.hmac(salted, b"Server Key");

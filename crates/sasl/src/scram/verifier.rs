@@ -51,6 +51,18 @@ impl Verifier {
         Self { hash, iterations, salt, stored_key: stored, server_key: server }
     }
 
+    /// Makes it from a salted password (Hi of RFC 5802), as other servers store it. `None`: it has another length than the hash,
+    /// there is no salt, or the iterations are too few or too many.
+    pub fn from_salted(hash: Hash, salted: &[u8], salt: Vec<u8>, iterations: u32) -> Option<Self> {
+        let is_valid = salted.len() == hash.len()
+            && !salt.is_empty()
+            && (ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations);
+        is_valid.then(|| {
+            let Keys { stored, server, .. } = Keys::of(hash, salted);
+            Self { hash, iterations, salt, stored_key: stored, server_key: server }
+        })
+    }
+
     /// Returns a verifier that no password matches and that looks real. Its salt is derived from a secret, the mechanism
     /// and the name, so that it is stable per name and differs per mechanism, like a user's.
     pub fn decoy(hash: Hash, secret: &[u8], name: &str, salt_len: usize, iterations: u32) -> Self {

@@ -138,6 +138,21 @@ impl Counters {
         Counter::from_bytes(&value).ok_or_else(unreadable).map(Some)
     }
 
+    /// Creates a counter, unless it exists with this configuration.
+    pub(crate) async fn define(&self, name: &str, config: CounterConfig) -> Result<(), String> {
+        let key = Bytes::copy_from_slice(name.as_bytes());
+        let answer = self.create(key.clone(), config).await.map_err(|refusal| refusal.text().to_owned())?;
+        if answer.status != Status::NotExecuted {
+            return Ok(());
+        }
+        match self.get(&key).await.map_err(|refusal| refusal.text().to_owned())? {
+            Some(counter) if counter.config != config => {
+                Err("it exists with another configuration; remove it to apply the file".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn create(&self, name: Bytes, config: CounterConfig) -> Result<Answer, Refusal> {
         let refused = |text: String| Err(Refusal::new(text));
         let Some(counter) = Counter::new(config) else {

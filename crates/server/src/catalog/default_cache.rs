@@ -26,3 +26,9 @@ pub(crate) async fn find_or_create(caches: &Caches) -> Result<Option<Arc<ServedC
     }
     caches.find(name).await
 }
+
+/// The cache that a client means by a name: that of an alias, or the default cache.
+pub(crate) fn resolved_name(caches: &Caches, name: &str) -> String {
+    let name = if name.is_empty() { caches.default_cache.as_deref().unwrap_or_default() } else { name };
+    caches.alias_here(name).unwrap_or_else(|| name.to_owned())
+}

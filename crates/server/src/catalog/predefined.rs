@@ -31,6 +31,18 @@ pub enum PredefinedError {
         /// The reason.
         reason: String,
     },
+    /// A template or counter could not be created, or has another configuration.
+    #[error("{file}: {what} '{name}': {reason}")]
+    NotCreated {
+        /// The file.
+        file: String,
+        /// A template or a counter.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// The reason.
+        reason: String,
+    },
     /// The server has ended.
     #[error("{file}: the server has ended")]
     Ended {
@@ -48,6 +60,7 @@ pub(crate) async fn make(
         let (cache, reason) = (cache.to_owned(), error.to_string());
         PredefinedError::CreateFailed { file: file(), cache, reason }
     };
+    make_templates(caches, definitions).await?;
     let mut different = Vec::new();
     for definition in &definitions.all {
         let cache = &*definition.config.name;
@@ -72,10 +85,42 @@ pub(crate) async fn make(
             Err(error) => return Err(not_made(cache, &error)),
         }
     }
+    for (name, config) in &definitions.counters {
+        caches.counters.define(name, *config).await.map_err(|reason| PredefinedError::NotCreated {
+            file: file(),
+            what: "counter",
+            name: name.clone(),
+            reason,
+        })?;
+    }
     if !made.is_empty() {
         tracing::info!("created caches of {}: {}", definitions.file, made.join(", "));
     }
     Ok(made)
+}
+
+async fn make_templates(caches: &Caches, definitions: &CacheDefinitions) -> Result<(), PredefinedError> {
+    for (name, template) in &definitions.templates {
+        let wrong = |reason: String| PredefinedError::NotCreated {
+            file: definitions.file.clone(),
+            what: "template",
+            name: name.clone(),
+            reason,
+        };
+        match caches.add_template(name, template, Lifecycle::Persistent).await {
+            Ok(()) => {}
+            Err(AdminError::TemplateExists(_)) => {
+                let existing = caches.template(name, name).await.map_err(|error| wrong(error.to_string()))?;
+                if existing.is_some_and(|existing| existing != *template) {
+                    return Err(wrong(
+                        "it exists with another configuration; remove it to apply the file".to_owned(),
+                    ));
+                }
+            }
+            Err(error) => return Err(wrong(error.to_string())),
+        }
+    }
+    Ok(())
 }
 
 /// A handle that creates predefined caches of a running server.

@@ -47,6 +47,7 @@ pub(crate) struct Acceptor {
 struct LogLimits {
     full: RateLimitedLog,
     addresses: RateLimitedLog,
+    rejected: RateLimitedLog,
     pending: RateLimitedLog,
     accepting: RateLimitedLog,
 }
@@ -134,6 +135,13 @@ impl Acceptor {
     /// At the total limit, this closes the oldest connection without an authenticated client.
     fn accept(&mut self, stream: TcpStream, peer: SocketAddr) {
         let origin = Origin::of(peer.ip());
+        if !self.addresses.accept(peer.ip()) {
+            self.telemetry.turned_away.one();
+            if let Some(count) = self.log_limits.rejected.count(std::time::Instant::now()) {
+                tracing::warn!(%origin, count, "refusing connections: the ip-filter rejects the address");
+            }
+            return;
+        }
         let Some(counted) = self.addresses.add(origin) else {
             self.telemetry.turned_away.one();
             if let Some(count) = self.log_limits.addresses.count(std::time::Instant::now()) {

@@ -100,7 +100,7 @@ pub(crate) fn try_dispatch_local(
     let Request { header, body } = request;
     let RequestBody::Map(asked) = body else { return None };
     let is_plain = matches!(recent.served.encoding.conversion(header), Ok(None));
-    if !is_plain || session.access.refusal(header.cache.as_str(), body).is_some() {
+    if !is_plain || is_refused(session, header.cache.as_str(), body) {
         return None;
     }
     let answer = crate::ops::map::try_answer_local(&recent.served, asked, header.version, header.flags)?;
@@ -110,6 +110,10 @@ pub(crate) fn try_dispatch_local(
     let is_news = |topology: &&Arc<_>| client_topology::differs(topology, header);
     let topology = recent.topology.as_ref().filter(is_news).cloned();
     Some((request.context(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
+}
+
+fn is_refused(session: &Session, cache: &str, body: &RequestBody) -> bool {
+    session.access.refusal(cache, body, |name| session.cache_name(name)).is_some()
 }
 
 pub(crate) async fn answer(
@@ -132,7 +136,8 @@ async fn answer_body(
     body: RequestBody,
 ) -> (Answer, Option<Arc<CacheTopology>>) {
     let caches = &session.caches;
-    if let Some(refusal) = session.access.refusal(header.cache.as_str(), &body) {
+    let resolve = |name: &str| session.cache_name(name);
+    if let Some(refusal) = session.access.refusal(header.cache.as_str(), &body, resolve) {
         return (refusal, None);
     }
     let served = match served(caches, header, &body).await {

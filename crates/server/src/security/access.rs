@@ -42,21 +42,37 @@ impl Authorization {
         self.user.get().is_some_and(|user| user.is_removed())
     }
 
-    pub(crate) fn refusal(&self, cache: &str, body: &RequestBody) -> Option<Answer> {
+    /// `resolve` returns the cache that a name means: an alias has the permissions of its cache.
+    pub(crate) fn refusal(
+        &self,
+        cache: &str,
+        body: &RequestBody,
+        resolve: impl FnOnce(&str) -> String,
+    ) -> Option<Answer> {
         let task = match body {
             RequestBody::Task(task::Request::Exec(task, _)) => Some(task.as_str()),
             _ => None,
         };
-        self.refusal_of_operation(cache, body.opcode(), task)
+        self.refusal_of_operation(cache, body.opcode(), task, resolve)
     }
 
     /// The rest of the request does not influence the decision.
-    pub(crate) fn refusal_of_head(&self, head: &RequestHead) -> Option<Answer> {
+    pub(crate) fn refusal_of_head(
+        &self,
+        head: &RequestHead,
+        resolve: impl FnOnce(&str) -> String,
+    ) -> Option<Answer> {
         let task = head.task.as_ref().map(Text::as_str);
-        self.refusal_of_operation(head.header.cache.as_str(), head.opcode, task)
+        self.refusal_of_operation(head.header.cache.as_str(), head.opcode, task, resolve)
     }
 
-    fn refusal_of_operation(&self, cache: &str, opcode: Opcode, task: Option<&str>) -> Option<Answer> {
+    fn refusal_of_operation(
+        &self,
+        cache: &str,
+        opcode: Opcode,
+        task: Option<&str>,
+        resolve: impl FnOnce(&str) -> String,
+    ) -> Option<Answer> {
         if self.authenticator.is_none() {
             return self.requirement.refusal();
         }
@@ -68,16 +84,24 @@ impl Authorization {
         match task {
             Some(task) if self.user.get().is_some() => {
                 let task: String = task.chars().take(TASK_NAME_SHOWN_MAX).collect();
-                self.refusal_of(needed, &format!("EXEC of {task}"))
+                self.refusal_of(needed, cache, &format!("EXEC of {task}"), resolve)
             }
-            _ => self.refusal_of(needed, opcode.name()),
+            _ => self.refusal_of(needed, cache, opcode.name(), resolve),
         }
     }
 
-    pub(crate) fn refusal_of(&self, needed: Permission, operation: &str) -> Option<Answer> {
+    pub(crate) fn refusal_of(
+        &self,
+        needed: Permission,
+        cache: &str,
+        operation: &str,
+        resolve: impl FnOnce(&str) -> String,
+    ) -> Option<Answer> {
         self.authenticator.as_ref()?;
         let Some(user) = self.user.get() else { return Some(not_authenticated(operation)) };
-        if user.may(needed) {
+        let may =
+            if user.depends_on_cache() { user.may_in(&resolve(cache), needed) } else { user.may(needed) };
+        if may {
             return None;
         }
         // With the name and number of the exception, by which clients recognise it.

@@ -9,14 +9,15 @@ mod attempts;
 pub(crate) mod authenticator;
 mod failed_logins;
 mod password_cache;
+pub(crate) mod properties;
 pub(crate) mod rate_limited_log;
 pub(crate) mod requirement;
-mod role;
+pub(crate) mod role;
 pub(crate) mod secret;
 mod sessions;
 pub(crate) mod tls;
 mod tokens;
-mod users;
+pub(crate) mod users;
 
 use std::io;
 use std::sync::Arc;

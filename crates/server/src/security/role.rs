@@ -47,7 +47,7 @@ impl Permission {
 pub(crate) struct Permissions(u16);
 
 impl Permissions {
-    const fn new(permissions: &[Permission]) -> Self {
+    pub(crate) const fn new(permissions: &[Permission]) -> Self {
         let (mut set, mut at) = (0, 0);
         while at < permissions.len() {
             set |= permissions[at] as u16;

@@ -8,7 +8,7 @@ use consort_sasl::Mechanism;
 use tokio::sync::Notify;
 
 use crate::security::role::{Permission, Permissions};
-use crate::security::users::Users;
+use crate::security::users::{CachePermissions, Users};
 
 pub(crate) struct AuthSettings {
     pub(crate) users: Users,
@@ -18,6 +18,9 @@ pub(crate) struct AuthSettings {
 pub(crate) struct AuthenticatedSession {
     pub(crate) name: Arc<str>,
     permissions: AtomicU16,
+    /// Whether `by_cache` has some: most users have none, and their requests do not read it.
+    has_by_cache: AtomicBool,
+    by_cache: RwLock<CachePermissions>,
     is_removed: AtomicBool,
     end: Arc<Notify>,
 }
@@ -25,6 +28,26 @@ pub(crate) struct AuthenticatedSession {
 impl AuthenticatedSession {
     pub(crate) fn may(&self, needed: Permission) -> bool {
         Permissions::from_bits(self.permissions.load(Ordering::Relaxed)).contain(needed)
+    }
+
+    /// Whether permissions may depend on the cache.
+    pub(crate) fn depends_on_cache(&self) -> bool {
+        self.has_by_cache.load(Ordering::Relaxed)
+    }
+
+    /// For a request on a cache. Its roles permit operations on entries; those on caches themselves do not depend on it.
+    pub(crate) fn may_in(&self, cache: &str, needed: Permission) -> bool {
+        let by_cache = self.by_cache.read().unwrap_or_else(PoisonError::into_inner);
+        match by_cache.get(cache) {
+            Some(own) if !matches!(needed, Permission::Create | Permission::Admin) => own.contain(needed),
+            _ => self.may(needed),
+        }
+    }
+
+    fn set(&self, permissions: Permissions, by_cache: CachePermissions) {
+        self.permissions.store(permissions.bits(), Ordering::Relaxed);
+        self.has_by_cache.store(!by_cache.is_empty(), Ordering::Relaxed);
+        *self.by_cache.write().unwrap_or_else(PoisonError::into_inner) = by_cache;
     }
 
     pub(crate) fn is_removed(&self) -> bool {
@@ -64,10 +87,13 @@ impl ActiveSessions {
     pub(crate) fn register(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<AuthenticatedSession>> {
         // The lock is held until the end, so that the users do not change in between.
         let mut open = self.open_sessions();
-        let permissions = self.settings().users.get(name)?.permissions;
+        let settings = self.settings();
+        let user = settings.users.get(name)?;
         let session = Arc::new(AuthenticatedSession {
             name: name.clone(),
-            permissions: AtomicU16::new(permissions.bits()),
+            permissions: AtomicU16::new(user.permissions.bits()),
+            has_by_cache: AtomicBool::new(!user.by_cache.is_empty()),
+            by_cache: RwLock::new(user.by_cache.clone()),
             is_removed: AtomicBool::new(false),
             end,
         });
@@ -86,10 +112,10 @@ impl ActiveSessions {
         let mut removed = 0;
         for session in open.all.iter().filter_map(Weak::upgrade) {
             match settings.users.get(&session.name) {
-                Some(known) => session.permissions.store(known.permissions.bits(), Ordering::Relaxed),
+                Some(known) => session.set(known.permissions, known.by_cache.clone()),
                 None => {
                     removed += 1;
-                    session.permissions.store(Permissions::default().bits(), Ordering::Relaxed);
+                    session.set(Permissions::default(), CachePermissions::default());
                     session.is_removed.store(true, Ordering::Release);
                     session.end.notify_one();
                 }

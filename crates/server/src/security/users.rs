@@ -100,9 +100,13 @@ pub(crate) struct User {
     pub(crate) permissions: Permissions,
 }
 
+/// Permissions in caches with roles of their own; those of all other caches are the user's. Users with the same roles share it.
+pub(crate) type CachePermissions = Arc<BTreeMap<String, Permissions>>;
+
 #[derive(Clone)]
 pub(crate) struct UserEntry {
     pub(crate) permissions: Permissions,
+    pub(crate) by_cache: CachePermissions,
     verifiers: [Option<Verifier>; Hash::ALL.len()],
     /// Prepared; set if the file has it in cleartext.
     password: Option<String>,
@@ -115,6 +119,29 @@ impl UserEntry {
             Some(hash) => self.verifiers[index_of(Some(hash))].as_ref(),
             None => self.verifiers.iter().flatten().next(),
         }
+    }
+
+    fn new(permissions: Permissions) -> Self {
+        let by_cache = CachePermissions::default();
+        Self { permissions, by_cache, verifiers: Default::default(), password: None }
+    }
+
+    pub(crate) fn with_verifiers(permissions: Permissions, all: Vec<Verifier>) -> Self {
+        let mut entry = Self::new(permissions);
+        for verifier in all {
+            let at = index_of(Some(verifier.hash()));
+            entry.verifiers[at] = Some(verifier);
+        }
+        entry
+    }
+
+    /// [`Users::add`] derives its verifiers.
+    pub(crate) fn with_password(permissions: Permissions, password: String) -> Self {
+        Self { password: Some(password), ..Self::new(permissions) }
+    }
+
+    pub(crate) fn by_cache(self, by_cache: CachePermissions) -> Self {
+        Self { by_cache, ..self }
     }
 
     /// Derives verifiers from a password in cleartext. The salts follow from the secret, so that all servers have the same,
@@ -167,14 +194,31 @@ impl Users {
         }
     }
 
+    pub(crate) fn without_entries(secret: Secret) -> Self {
+        Self { entries: BTreeMap::new(), secret, verifier_kinds: Default::default() }
+    }
+
+    /// Replaces a user of this name. Hashes a password in cleartext.
+    pub(crate) fn add(&mut self, name: String, mut entry: UserEntry) {
+        entry.derive(&name, &self.secret);
+        self.insert(name, entry);
+    }
+
+    fn insert(&mut self, name: String, entry: UserEntry) {
+        for hash in Hash::ALL.map(Some).into_iter().chain([None]) {
+            let kind = |own: &Verifier| (own.hash(), own.salt().len(), own.iterations());
+            self.verifier_kinds[index_of(hash)].extend(entry.verifier(hash).map(kind));
+        }
+        self.entries.insert(name, entry);
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.entries.len()
     }
 
     /// Parses the text of a file of this name, as [`Users::read`].
     pub fn parse(file: &str, text: &str) -> Result<Self, UsersError> {
-        let secret = Secret::from_file_text(text);
-        let mut users = Self { entries: BTreeMap::new(), secret, verifier_kinds: Default::default() };
+        let mut users = Self::without_entries(Secret::from_file_text(text));
         let mut lines = BTreeMap::new();
         for (line, text) in text.lines().enumerate().map(|(at, text)| (at + 1, text.trim())) {
             if text.is_empty() || text.starts_with('#') {
@@ -185,11 +229,7 @@ impl Users {
             if let Some(earlier) = lines.insert(name.clone(), line) {
                 return Err(wrong(LineError::Twice(name, earlier)));
             }
-            for hash in Hash::ALL.map(Some).into_iter().chain([None]) {
-                let kind = |own: &Verifier| (own.hash(), own.salt().len(), own.iterations());
-                users.verifier_kinds[index_of(hash)].extend(known.verifier(hash).map(kind));
-            }
-            users.entries.insert(name, known);
+            users.insert(name, known);
         }
         if users.entries.is_empty() { Err(UsersError::Empty { file: file.to_owned() }) } else { Ok(users) }
     }
@@ -204,7 +244,7 @@ impl Users {
             let role = Role::from_name(role).ok_or_else(|| LineError::Role(role.to_owned()))?;
             permissions = permissions.union(role.permissions());
         }
-        let mut known = UserEntry { permissions, verifiers: Default::default(), password: None };
+        let mut known = UserEntry::new(permissions);
         for (at, word) in words.enumerate().map(|(at, word)| (at + 3, word)) {
             if let Some(password) = word.strip_prefix("password:") {
                 let password = prepare(password).map_err(|_| LineError::Password(at))?.into_owned();

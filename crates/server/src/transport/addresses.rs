@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::transport::ip_filter::IpFilter;
+
 /// An IPv4 address, or an IPv6 network of 64 bits, because one host can have all its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Origin(IpAddr);
@@ -35,6 +37,7 @@ impl std::fmt::Display for Origin {
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     max: usize,
+    filter: Arc<IpFilter>,
     counts: Arc<Mutex<BTreeMap<Origin, usize>>>,
 }
 
@@ -47,7 +50,16 @@ pub(crate) struct ConnectionCount {
 impl Addresses {
     /// `max` of zero is no limit.
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, counts: Arc::default() }
+        Self { max, filter: Arc::default(), counts: Arc::default() }
+    }
+
+    pub(crate) fn filtered(mut self, filter: IpFilter) -> Self {
+        self.filter = Arc::new(filter);
+        self
+    }
+
+    pub(crate) fn accept(&self, address: IpAddr) -> bool {
+        self.filter.accepts(address)
     }
 
     pub(crate) const fn max(&self) -> usize {

@@ -29,8 +29,10 @@ pub(crate) use alteration::{check as check_alteration, with_attribute};
 pub(crate) use persistence::StoreSettings;
 pub use predefined::{CacheDefinitions, CacheDefinitionsError};
 pub(crate) use stored_form::{from_stored, to_stored, to_text};
-use tree::{Element, refused};
+use tree::refused;
+pub(crate) use tree::{Element, hyphenated};
 pub use values::amount_of_bytes;
+pub(crate) use values::duration_of;
 use values::{duration, flag, number};
 
 /// An unusable definition; nothing was changed.
@@ -123,7 +125,7 @@ pub(crate) fn templates() -> impl Iterator<Item = &'static str> {
     TEMPLATES.iter().map(|(name, ..)| *name)
 }
 
-fn mode_of(kind: &str) -> Option<CacheMode> {
+pub(crate) fn mode_of(kind: &str) -> Option<CacheMode> {
     KINDS.iter().find(|(name, _)| *name == kind).map(|(_, mode)| *mode)
 }
 
@@ -178,7 +180,7 @@ const CHILDREN: &[&str] = &[
     "transaction",
 ];
 
-fn read(cache: &str, element: &Element) -> Result<Definition> {
+pub(crate) fn read(cache: &str, element: &Element) -> Result<Definition> {
     let Some(mode) = mode_of(&element.name) else {
         return Err(match &element.children[..] {
             [of] if mode_of(&of.name).is_some() => {

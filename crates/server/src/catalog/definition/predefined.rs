@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use consort_hotrod::ops::counter::CounterConfig;
+
 use super::document::{self, DocumentError};
 use super::{Definition, DefinitionError};
 
@@ -40,9 +42,16 @@ pub enum CacheDefinitionsError {
 pub struct CacheDefinitions {
     pub(crate) file: String,
     pub(crate) all: Vec<Definition>,
+    /// Under their names.
+    pub(crate) templates: Vec<(String, Definition)>,
+    pub(crate) counters: Vec<(String, CounterConfig)>,
 }
 
 impl CacheDefinitions {
+    pub(crate) fn none(file: &str) -> Self {
+        Self { file: file.to_owned(), all: Vec::new(), templates: Vec::new(), counters: Vec::new() }
+    }
+
     /// Reads a file.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, CacheDefinitionsError> {
         let file = path.as_ref().display().to_string();
@@ -56,7 +65,7 @@ impl CacheDefinitions {
     pub fn parse(file: &str, text: &str) -> Result<Self, CacheDefinitionsError> {
         let file = file.to_owned();
         match document::read_all(text) {
-            Ok(all) => Ok(Self { file, all }),
+            Ok(all) => Ok(Self { all, ..Self::none(&file) }),
             Err(DocumentError { cache: Some(cache), error }) => {
                 Err(CacheDefinitionsError::Cache { file, cache, error })
             }

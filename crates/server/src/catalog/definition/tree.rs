@@ -12,11 +12,11 @@ use super::{DefinitionError, Result, mode_of};
 const NESTING_MAX: usize = 32;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Element {
-    pub(super) name: String,
-    pub(super) written: String,
-    pub(super) attributes: Vec<(String, String)>,
-    pub(super) children: Vec<Self>,
+pub(crate) struct Element {
+    pub(crate) name: String,
+    pub(crate) written: String,
+    pub(crate) attributes: Vec<(String, String)>,
+    pub(crate) children: Vec<Self>,
 }
 
 impl Element {
@@ -111,7 +111,7 @@ fn syntax_error(error: &dyn std::fmt::Display) -> DefinitionError {
     DefinitionError::Unreadable(error.to_string())
 }
 
-fn hyphenated(name: &str) -> String {
+pub(crate) fn hyphenated(name: &str) -> String {
     let mut hyphenated = String::with_capacity(name.len() + 2);
     for character in name.chars() {
         if character.is_ascii_uppercase() {

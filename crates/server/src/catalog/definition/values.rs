@@ -47,22 +47,26 @@ fn scale(number: &str, factor: u64) -> Option<u64> {
 
 /// Milliseconds, or `10s`, `5m`, `1.5h`, `7d`. `None`, forever, for 0 and negative numbers.
 pub(super) fn duration(element: &Element, attribute: &str, value: &str) -> Result<Option<Duration>> {
-    let invalid = || element.invalid(attribute, value);
-    let value = value.trim();
-    if value.parse::<i64>().is_ok_and(|millis| millis <= 0) {
+    if value.trim().parse::<i64>().is_ok_and(|millis| millis <= 0) {
         return Ok(None);
     }
-    let (number, unit) = split_unit(value);
+    let duration = duration_of(value).ok_or_else(|| element.invalid(attribute, value))?;
+    Ok((!duration.is_zero()).then_some(duration))
+}
+
+/// Returns a duration in the notation of cache definitions: milliseconds, or `10s`, `5m`, `1.5h`, `7d`.
+pub(crate) fn duration_of(value: &str) -> Option<Duration> {
+    let (number, unit) = split_unit(value.trim());
     let factor = match unit {
         "" | "ms" => 1,
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err(invalid()),
+        _ => return None,
     };
-    let millis = scale(number, factor).filter(|millis| i64::try_from(*millis).is_ok()).ok_or_else(invalid)?;
-    Ok((millis > 0).then(|| Duration::from_millis(millis)))
+    let millis = scale(number, factor).filter(|millis| i64::try_from(*millis).is_ok())?;
+    Some(Duration::from_millis(millis))
 }
 
 /// Fails for 0.

@@ -117,7 +117,9 @@ async fn find(
     let compiled = statement.compile(&*types, &request.parameters)?;
     let response = if statement.is_delete() {
         // The permission to read all entries does not include the one to remove them.
-        if let Some(refusal) = access.refusal_of(Permission::BulkWrite, "DELETE of a query") {
+        if let Some(refusal) =
+            access.refusal_of(Permission::BulkWrite, served.cache.name(), "DELETE of a query", str::to_owned)
+        {
             return Ok(refusal);
         }
         if request.offset.unwrap_or(0) != 0

@@ -1,0 +1,271 @@
+//! Caches and templates of a container. A template is merged into its caches as elements; then the reader of definitions reads
+//! them. It reports one error at a time, so its errors are located by leaving parts out.
+
+use std::collections::BTreeMap;
+
+use super::cache_roles::{self, CacheAccess};
+use super::cache_settings;
+use super::document::Node;
+use super::problem::{Place, Problems};
+use crate::catalog::admin_error::check_cache_name;
+use crate::catalog::definition::{self, CacheDefinitions, Definition, Element, is_template, mode_of};
+
+/// A template that extends itself must end.
+const TEMPLATES_MAX: usize = 16;
+
+/// Reported errors of one cache.
+const ERRORS_MAX: usize = 20;
+
+/// Parts of a cache whose errors are located; larger ones are reported as a whole.
+const LOCATED_PARTS_MAX: usize = 200;
+
+const TEMPLATE_SUFFIX: &str = "-configuration";
+
+struct CacheElement {
+    is_template: bool,
+    /// Under the name of the kind, `local-cache`.
+    node: Node,
+}
+
+/// Definitions of caches and templates.
+pub(super) struct ReadCaches {
+    pub(super) definitions: CacheDefinitions,
+    /// Caches that need a directory for data.
+    pub(super) stored: BTreeMap<String, Place>,
+    pub(super) access: BTreeMap<String, CacheAccess>,
+}
+
+/// All caches of a container, in order.
+#[derive(Default)]
+pub(super) struct CacheElements {
+    all: Vec<(String, CacheElement)>,
+}
+
+/// The kind of a cache or template.
+fn kind(name: &str) -> Option<(&str, bool)> {
+    let (kind, is_template) = match name.strip_suffix(TEMPLATE_SUFFIX) {
+        Some(kind) => (kind, true),
+        None => (name, false),
+    };
+    mode_of(kind).map(|_| (kind, is_template))
+}
+
+pub(super) fn is_cache(name: &str) -> bool {
+    kind(name).is_some() || name.starts_with("scattered-cache")
+}
+
+impl CacheElements {
+    /// Adds a cache whose name is its attribute, as in XML.
+    pub(super) fn add_named(&mut self, node: &Node, problems: &mut Problems) {
+        match node.get("name").map(|name| &name.value[..]).filter(|name| !name.is_empty()) {
+            Some(name) => self.add(name, node, problems),
+            None => problems.refuse(node.place, format!("<{}> needs the attribute `name`", node.name)),
+        }
+    }
+
+    /// Adds the members of an object whose keys are names of caches, as in JSON and YAML.
+    pub(super) fn add_all(&mut self, caches: &Node, problems: &mut Problems) {
+        for member in &caches.children {
+            match &member.children[..] {
+                [cache] if member.attributes.is_empty() && is_cache(&cache.name) => {
+                    self.add(&member.written, cache, problems);
+                }
+                _ if is_cache(&member.name) => self.add_named(member, problems),
+                _ => problems.refuse(member.place, format!("`{}` is not one cache", member.written)),
+            }
+        }
+        for attribute in &caches.attributes {
+            problems.refuse(attribute.place, format!("unknown attribute `{}` of caches", attribute.name));
+        }
+    }
+
+    fn add(&mut self, name: &str, node: &Node, problems: &mut Problems) {
+        let Some((kind, is_template)) = kind(&node.name) else {
+            let text = format!(
+                "cache `{name}`: scattered caches are not part of Infinispan since 15; use distributed-cache"
+            );
+            problems.refuse(node.place, text);
+            return;
+        };
+        if self.all.iter().any(|(other, _)| other == name) {
+            problems.refuse(node.place, format!("`{name}` is defined more than once"));
+            return;
+        }
+        let node = Node { name: kind.to_owned(), ..node.clone() };
+        self.all.push((name.to_owned(), CacheElement { is_template, node }));
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.all.iter().any(|(other, cache)| other == name && !cache.is_template)
+    }
+
+    pub(super) fn read(&self, problems: &mut Problems) -> ReadCaches {
+        let mut definitions = CacheDefinitions::none(problems.file());
+        let (mut stored, mut access) = (BTreeMap::new(), BTreeMap::new());
+        for (name, cache) in &self.all {
+            let what = if cache.is_template { "template" } else { "cache" };
+            let label = format!("{what} `{name}`");
+            if name.contains('*') {
+                let text = format!(
+                    "{label}: a name with * applies to caches that are created later, which is not supported; name the \
+                     caches, or let clients create them with the template"
+                );
+                problems.refuse(cache.node.place, text);
+                continue;
+            }
+            if let Err(error) = check_cache_name(name) {
+                problems.refuse(cache.node.place, format!("{label}: {error}"));
+                continue;
+            }
+            let Some(mut node) = self.merged(name, &cache.node, problems) else { continue };
+            cache_settings::report(&label, &mut node, problems);
+            let own_access = cache_roles::take(&mut node, problems);
+            if !cache.is_template {
+                access.insert(name.clone(), own_access);
+            }
+            let Some(definition) = read_located(name, &label, node, problems) else { continue };
+            if definition.store.is_some() {
+                stored.insert(name.clone(), cache.node.place);
+            }
+            if !cache.is_template {
+                definitions.all.push(definition);
+            } else if definition.aliases.as_ref().is_some_and(|aliases| !aliases.is_empty()) {
+                problems.refuse(cache.node.place, format!("{label}: an alias names one cache"));
+            } else {
+                definitions.templates.push((name.clone(), definition));
+            }
+        }
+        ReadCaches { definitions, stored, access }
+    }
+
+    /// With the settings of its template, of that one's template, and so on; one of Infinispan's own stays as an attribute.
+    fn merged(&self, name: &str, node: &Node, problems: &mut Problems) -> Option<Node> {
+        let mut merged = node.clone();
+        merged.attributes.retain(|attribute| attribute.name != "name");
+        let mut next = node;
+        for _ in 0..TEMPLATES_MAX {
+            let Some(template) = next.get("configuration").filter(|one| !is_template(&one.value)) else {
+                return Some(merged);
+            };
+            let Some((_, base)) = self.all.iter().find(|(name, _)| *name == template.value) else {
+                let text = format!("no template `{}` when declaring `{name}`", template.value);
+                problems.refuse(template.place, text);
+                return None;
+            };
+            if base.node.name != node.name {
+                let text = format!(
+                    "template `{}` is of a {}, and `{name}` is a {}",
+                    template.value, base.node.name, node.name
+                );
+                problems.refuse(template.place, text);
+                return None;
+            }
+            merged.attributes.retain(|attribute| attribute.name != "configuration");
+            let mut base_node = base.node.clone();
+            base_node.attributes.retain(|attribute| attribute.name != "name");
+            merged = merge(base_node, merged);
+            next = &base.node;
+        }
+        problems.refuse(node.place, format!("the template of `{name}` extends itself"));
+        None
+    }
+}
+
+/// The settings of `over` take precedence.
+fn merge(mut base: Node, over: Node) -> Node {
+    for attribute in over.attributes {
+        base.attributes.retain(|other| other.name != attribute.name);
+        base.attributes.push(attribute);
+    }
+    for child in over.children {
+        match base.children.iter().position(|other| other.name == child.name) {
+            Some(at) => {
+                let own = base.children.remove(at);
+                base.children.insert(at, merge(own, child));
+            }
+            None => base.children.push(child),
+        }
+    }
+    Node { place: over.place, ..base }
+}
+
+fn element_of(node: &Node) -> Element {
+    Element {
+        name: node.name.clone(),
+        written: node.written.clone(),
+        attributes: node
+            .attributes
+            .iter()
+            .map(|attribute| (attribute.name.clone(), attribute.value.clone()))
+            .collect(),
+        children: node.children.iter().map(element_of).collect(),
+    }
+}
+
+fn count_parts(node: &Node) -> usize {
+    1 + node.attributes.len() + node.children.iter().map(count_parts).sum::<usize>()
+}
+
+fn find_text(node: &Node) -> Option<&Node> {
+    if node.text.is_empty() { node.children.iter().find_map(find_text) } else { Some(node) }
+}
+
+/// Reports all errors of a definition, each where it is.
+fn read_located(name: &str, label: &str, mut node: Node, problems: &mut Problems) -> Option<Definition> {
+    let mut is_valid = true;
+    if let Some(with_text) = find_text(&node) {
+        problems.refuse(with_text.place, format!("{label}: text within <{}>", with_text.name));
+        is_valid = false;
+    }
+    for _ in 0..ERRORS_MAX {
+        let error = match definition::read(name, &element_of(&node)) {
+            Ok(definition) => return is_valid.then_some(definition),
+            Err(error) => error.to_string(),
+        };
+        is_valid = false;
+        let text = format!("{label}: {}", error.trim_start_matches("cache configuration: "));
+        let fails = |node: &Node| {
+            definition::read(name, &element_of(node)).err().is_some_and(|other| other.to_string() == error)
+        };
+        let located = if count_parts(&node) > LOCATED_PARTS_MAX { None } else { locate(&node, &fails) };
+        match located {
+            Some((place, without)) => {
+                problems.refuse(place, text);
+                node = without;
+            }
+            None => {
+                problems.refuse(node.place, text);
+                return None;
+            }
+        }
+    }
+    None
+}
+
+/// Returns the place of the part that causes an error, and the node without it. `None`: the node as a whole.
+fn locate(node: &Node, fails: &dyn Fn(&Node) -> bool) -> Option<(Place, Node)> {
+    for at in 0..node.attributes.len() {
+        let mut without = node.clone();
+        let attribute = without.attributes.remove(at);
+        if !fails(&without) {
+            return Some((attribute.place, without));
+        }
+    }
+    for at in 0..node.children.len() {
+        let mut without = node.clone();
+        let child = without.children.remove(at);
+        if fails(&without) {
+            continue;
+        }
+        let with = |child: &Node| {
+            let mut with = without.clone();
+            with.children.insert(at, child.clone());
+            with
+        };
+        return Some(match locate(&child, &|child| fails(&with(child))) {
+            Some((place, child)) => (place, with(&child)),
+            None => (child.place, without),
+        });
+    }
+    None
+}

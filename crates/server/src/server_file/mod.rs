@@ -1,0 +1,470 @@
+//! A whole file of Infinispan's server, `<infinispan>` with a cache container and a server: all settings that have a counterpart,
+//! and all problems at once, each with its place.
+//!
+//! [`document`] reads the elements of XML and [`yaml`] those of JSON and YAML, [`section`] reports each one that nothing reads. [`container`], [`caches`], [`counters`] and
+//! [`roles`] read the container, [`network`], [`endpoints`] and [`realms`] the server. [`stack`] passes the stack to its own
+//! reader, [`effective`] shows the result.
+
+mod cache_roles;
+mod cache_settings;
+mod caches;
+mod container;
+mod counters;
+mod document;
+mod effective;
+mod endpoints;
+mod network;
+mod problem;
+mod realms;
+mod roles;
+mod section;
+mod stack;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use consort_conf::{Stack, Variables};
+use consort_tls::{ClientCertificates, Identity, Roots};
+
+use self::cache_roles::CacheAccess;
+use self::container::{Container, Locations, Transport};
+use self::document::{FILE_BYTES_MAX, Node};
+pub use self::effective::Effective;
+use self::endpoints::Endpoint;
+use self::network::Network;
+use self::problem::Problems;
+pub use self::problem::{Place, Problem, Severity};
+use self::realms::{Realm, RealmUsers};
+use self::roles::RolesSettings;
+use self::section::Section;
+use crate::catalog::definition::CacheDefinitions;
+use crate::security::properties;
+use crate::security::role::{Permissions, Role};
+use crate::security::users::{CachePermissions, Users};
+use crate::server::ServerBuilder;
+
+/// The outermost element of Infinispan's files.
+const ROOT: &str = "infinispan";
+
+/// The bytes of a file of users.
+const USERS_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// The cluster that a server's file names.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClusterSettings {
+    /// The name of the cluster.
+    pub name: String,
+    /// The stack.
+    pub stack: Option<Stack>,
+    /// The name of the member.
+    pub member: Option<String>,
+    /// The site of the member, for the choice of owners.
+    pub site: Option<String>,
+    /// The rack of the member.
+    pub rack: Option<String>,
+    /// The machine of the member.
+    pub machine: Option<String>,
+    /// The number of members for which a server waits before it serves, and for how long.
+    pub initial_size: Option<(usize, Duration)>,
+}
+
+/// A server's file. It may have problems that keep a server from starting.
+#[derive(Clone, Debug)]
+pub struct ServerFile {
+    file: String,
+    problems: Vec<Problem>,
+    cluster: Option<ClusterSettings>,
+    default_cache: Option<String>,
+    definitions: CacheDefinitions,
+    data: Option<PathBuf>,
+    /// Caches and counters that need a directory, with their places.
+    stored: BTreeMap<String, Place>,
+    endpoint: Option<Endpoint>,
+    realm: Option<Realm>,
+    roles: Option<RolesSettings>,
+    /// By cache.
+    access: BTreeMap<String, CacheAccess>,
+    users: Option<Users>,
+    tls: Option<(Identity, ClientCertificates)>,
+}
+
+/// Whether a text is a server's file: Infinispan's, with more than stacks.
+pub fn is_server_file(text: &str) -> bool {
+    let text = text.trim_start_matches('\u{feff}');
+    match text.trim_start().chars().next() {
+        Some('<') => consort_conf::root_name(text).as_deref() == Some(ROOT),
+        _ => yaml::has_root(text),
+    }
+}
+
+impl ServerFile {
+    /// Reads a file, and the files of users and certificates that it names.
+    pub fn read(path: impl AsRef<Path>, variables: &Variables) -> Self {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let mut problems = Problems::new(&name);
+        let size = std::fs::metadata(path).map(|file| file.len()).unwrap_or_default();
+        if size > FILE_BYTES_MAX as u64 {
+            problems.refuse(Place { line: 1, column: 1 }, too_large(size));
+            return Self::with_problems(&name, problems);
+        }
+        match std::fs::read_to_string(path) {
+            Ok(text) => {
+                let locations = Locations { directory: path.parent(), variables };
+                let mut file = Self::parse_at(&mut problems, &text, locations);
+                file.load(&mut problems);
+                Self { problems: problems.sorted(), ..file }
+            }
+            Err(error) => {
+                problems.refuse(Place { line: 1, column: 1 }, format!("cannot be read: {error}"));
+                Self::with_problems(&name, problems)
+            }
+        }
+    }
+
+    /// Parses the text of a file of this name, and reads no other files.
+    pub fn parse(file: &str, text: &str, variables: &Variables) -> Self {
+        let mut problems = Problems::new(file);
+        let parsed = Self::parse_at(&mut problems, text, Locations { directory: None, variables });
+        Self { problems: problems.sorted(), ..parsed }
+    }
+
+    fn with_problems(file: &str, problems: Problems) -> Self {
+        Self { problems: problems.sorted(), ..Self::empty(file) }
+    }
+
+    fn empty(file: &str) -> Self {
+        Self {
+            file: file.to_owned(),
+            problems: Vec::new(),
+            cluster: None,
+            default_cache: None,
+            definitions: CacheDefinitions::none(file),
+            data: None,
+            stored: BTreeMap::new(),
+            endpoint: None,
+            realm: None,
+            roles: None,
+            access: BTreeMap::new(),
+            users: None,
+            tls: None,
+        }
+    }
+
+    fn parse_at(problems: &mut Problems, text: &str, locations: Locations<'_>) -> Self {
+        let mut file = Self::empty(problems.file());
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        if text.len() > FILE_BYTES_MAX {
+            problems.refuse(Place { line: 1, column: 1 }, too_large(text.len() as u64));
+            return file;
+        }
+        let is_xml = text.trim_start().starts_with('<');
+        let parse = if is_xml { document::parse_xml } else { yaml::parse };
+        let Some(root) = parse(text, locations.variables, problems) else { return file };
+        if root.name != ROOT {
+            problems.refuse(root.place, format!("<{}> where <{ROOT}> was expected", root.written));
+            return file;
+        }
+        file.read_root(&root, locations, problems);
+        file
+    }
+
+    fn read_root(&mut self, root: &Node, locations: Locations<'_>, problems: &mut Problems) {
+        let mut section = Section::new(root);
+        // The stack's reader reads it.
+        section.mark(document::STACKS);
+        section.warn(&[("threads", "the number of threads follows the processors")], problems);
+        section.refuse(&[("include", "files are not included; write its content here")], problems);
+        let container = section.child("cache-container", problems);
+        let server = section.child("server", problems);
+        section.finish(problems);
+        let container = match container {
+            Some(node) => self.read_container(node, root, locations, problems),
+            None => {
+                problems.refuse(
+                    root.place,
+                    "there is no <cache-container>; to use only a stack of this file, write --stack",
+                );
+                Container::default()
+            }
+        };
+        self.roles = container.roles;
+        if let Some(server) = server {
+            self.read_server(server, locations, problems);
+        }
+        if let Some(roles) = &self.roles
+            && self.realm.is_none()
+            && !roles.roles.is_empty()
+            && self.endpoint.as_ref().is_some_and(|endpoint| endpoint.realm.is_none())
+        {
+            let place = self.endpoint.as_ref().map_or(root.place, |endpoint| endpoint.place);
+            let text = "the container has <authorization>, and the endpoint no security-realm: every request would be refused; \
+                        name the realm, or remove <authorization>";
+            problems.refuse(place, text);
+        }
+    }
+
+    fn read_container<'n>(
+        &mut self,
+        node: &'n Node,
+        root: &Node,
+        locations: Locations<'_>,
+        problems: &mut Problems,
+    ) -> Container<'n> {
+        let mut container = container::read(node, locations, problems);
+        let read = container.caches.read(problems);
+        (self.definitions, self.stored, self.access) = (read.definitions, read.stored, read.access);
+        cache_roles::check(&self.access, container.roles.as_ref(), problems);
+        for counter in container.counters.drain(..) {
+            if counter.config.is_persistent {
+                self.stored.insert(format!("counter {}", counter.name), counter.place);
+            }
+            self.definitions.counters.push((counter.name, counter.config));
+        }
+        self.default_cache = container.default_cache.take();
+        self.data = container.data.take();
+        if self.data.is_none() {
+            self.data = locations.variables.get("infinispan.server.data.path").map(PathBuf::from);
+        }
+        if let Some((element, transport)) = container.transport.take() {
+            let stack = stack::read(root, Some(element), locations.directory, locations.variables, problems);
+            let Transport { cluster, node_name, site, rack, machine, initial_size } = transport;
+            self.cluster = Some(ClusterSettings {
+                name: cluster,
+                stack,
+                member: node_name,
+                site,
+                rack,
+                machine,
+                initial_size,
+            });
+        } else if let Some(stacks) = root.children.iter().find(|child| child.name == document::STACKS) {
+            problems
+                .warn(stacks.place, "jgroups: the container has no <transport>, so this server runs alone");
+        }
+        container
+    }
+
+    fn read_server(&mut self, node: &Node, locations: Locations<'_>, problems: &mut Problems) {
+        let mut section = Section::new(node);
+        let mut network = Network::default();
+        if let Some(interfaces) = section.child("interfaces", problems) {
+            network.read_interfaces(interfaces, problems);
+        }
+        if let Some(bindings) = section.child("socket-bindings", problems) {
+            network.read_bindings(bindings, problems);
+        }
+        let security = section.child("security", problems);
+        let realms = security.map(|security| realms::collect(security, problems)).unwrap_or_default();
+        section.warn(
+            &[(
+                "data-sources",
+                "there are no data sources; stores that would use one are refused where they are",
+            )],
+            problems,
+        );
+        match section.child("endpoints", problems) {
+            Some(endpoints) => self.endpoint = endpoints::read(endpoints, &network, problems),
+            None => problems.refuse(node.place, "<server> needs <endpoints socket-binding=\"NAME\"/>"),
+        }
+        section.finish(problems);
+        let Some(endpoint) = &self.endpoint else { return };
+        if let Some((name, place)) = &endpoint.realm {
+            self.realm = realms::read(&realms, (name, *place), locations, problems);
+        } else if let Some(realm) = realms.first() {
+            problems.warn(realm.place, "no endpoint names a security-realm: every client can do everything");
+        }
+        let has_roots = self
+            .realm
+            .as_ref()
+            .is_some_and(|realm| realm.tls.as_ref().is_some_and(|tls| tls.clients.is_some()));
+        if endpoint.needs_client_certificate && !has_roots {
+            let text = "require-ssl-client-auth needs a <truststore> beside the <keystore> of the realm";
+            problems.refuse(endpoint.place, text);
+        }
+    }
+
+    /// Reads the files of the realm.
+    fn load(&mut self, problems: &mut Problems) {
+        let Some(realm) = self.realm.clone() else { return };
+        if let Some(tls) = &realm.tls {
+            match load_tls(
+                tls,
+                self.endpoint.as_ref().is_some_and(|endpoint| endpoint.needs_client_certificate),
+            ) {
+                Ok(loaded) => self.tls = Some(loaded),
+                Err(text) => problems.refuse(tls.place, text),
+            }
+        }
+        if let Some(files) = &realm.users {
+            match load_users(files, self.roles.as_ref(), &self.access) {
+                Ok(users) if users.count() == 0 => {
+                    let file = files.users.display();
+                    problems.refuse(
+                        files.place,
+                        format!("{file} has no users: no client could authenticate; add some"),
+                    );
+                }
+                Ok(users) => self.users = Some(users),
+                Err(text) => problems.refuse(files.place, text),
+            }
+        }
+    }
+
+    /// Returns the problems, in the order of the file.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Whether a server can start with this file; `strict` refuses warnings, too.
+    pub fn is_startable(&self, strict: bool) -> bool {
+        self.problems.iter().all(|problem| problem.severity == Severity::Warning && !strict)
+    }
+
+    /// Adds a problem of each cache and counter that needs a directory for data; without one, entries end with the last server.
+    pub fn check_without_data(&mut self) {
+        let mut problems = Problems::new(&self.file);
+        for (name, place) in &self.stored {
+            let text =
+                format!("`{name}` is persistent, and there is no directory for data; write --data DIRECTORY");
+            problems.refuse(*place, text);
+        }
+        let place = Place { line: 1, column: 1 };
+        let text = "definitions that clients add end with the last server; Infinispan keeps them in server/data; write --data \
+                    DIRECTORY or <global-state>";
+        problems.warn(place, text);
+        self.problems.extend(problems.sorted());
+        self.problems.sort_by_key(|problem| (problem.place, problem.severity));
+    }
+
+    /// Returns the cluster; `None` if the server runs alone.
+    pub const fn cluster(&self) -> Option<&ClusterSettings> {
+        self.cluster.as_ref()
+    }
+
+    /// Returns the directory for data.
+    pub fn data(&self) -> Option<&Path> {
+        self.data.as_deref()
+    }
+
+    /// Returns the host and the port for clients.
+    pub fn address(&self) -> Option<(&str, u16)> {
+        let binding = self.endpoint.as_ref()?.binding.as_ref()?;
+        Some((&binding.host, binding.port))
+    }
+
+    /// Whether roles have permissions by cache; they are roles of the file's users.
+    pub fn has_cache_roles(&self) -> bool {
+        self.roles.is_some() && self.access.values().any(|access| matches!(access, CacheAccess::Roles(..)))
+    }
+
+    /// Whether the endpoint names a realm with users, also if those cannot be read.
+    pub fn needs_authentication(&self) -> bool {
+        self.realm.as_ref().is_some_and(|realm| realm.users.is_some())
+    }
+
+    /// Whether clients have to authenticate.
+    pub const fn has_users(&self) -> bool {
+        self.users.is_some()
+    }
+
+    /// Applies the settings of the file to a server.
+    #[must_use]
+    pub fn apply(&self, mut builder: ServerBuilder) -> ServerBuilder {
+        builder = builder.caches(self.definitions.clone());
+        builder = match &self.default_cache {
+            Some(name) => builder.default_cache(name),
+            None => builder.no_default_cache(),
+        };
+        if let Some(data) = &self.data {
+            builder = builder.data(data);
+        }
+        if let Some(endpoint) = &self.endpoint {
+            if let Some(binding) = &endpoint.binding {
+                builder = builder.host(&binding.host).port(binding.port);
+            }
+            if let Some(host) = &endpoint.external_host {
+                builder = builder.advertised(host);
+            }
+            if let Some(port) = endpoint.external_port {
+                builder = builder.advertised_port(port);
+            }
+            if endpoint.has_public_metrics {
+                builder = builder.public_metrics();
+            }
+            builder = builder.ip_filter(endpoint.filter.clone());
+            if let Some((mechanisms, _)) = endpoint.mechanisms.as_ref().filter(|_| self.users.is_some()) {
+                builder = builder.mechanisms(mechanisms.clone());
+            }
+        }
+        if let Some((identity, clients)) = &self.tls {
+            builder = builder.tls(identity.clone(), clients.clone());
+        }
+        match &self.users {
+            Some(users) => builder.users(users.clone()),
+            None => builder,
+        }
+    }
+}
+
+fn too_large(bytes: u64) -> String {
+    format!("the file has {bytes} bytes; the limit is {FILE_BYTES_MAX}")
+}
+
+fn load_tls(tls: &realms::RealmTls, is_needed: bool) -> Result<(Identity, ClientCertificates), String> {
+    let roots = tls.clients.as_ref().map(Roots::from_file).transpose().map_err(|error| error.to_string())?;
+    let identity = Identity::from_files(&tls.identity, &tls.identity).map_err(|error| error.to_string())?;
+    let clients = match roots {
+        None => ClientCertificates::NotAsked,
+        Some(roots) if is_needed => ClientCertificates::Needed(roots),
+        Some(roots) => ClientCertificates::Asked(roots),
+    };
+    Ok((identity, clients))
+}
+
+fn read_bounded(path: &Path) -> Result<String, String> {
+    let file = path.display();
+    let size = std::fs::metadata(path).map_err(|error| format!("{file} cannot be read: {error}"))?.len();
+    if size > USERS_BYTES_MAX {
+        return Err(format!("{file} has {size} bytes; the limit is {USERS_BYTES_MAX}"));
+    }
+    std::fs::read_to_string(path).map_err(|error| format!("{file} cannot be read: {error}"))
+}
+
+fn load_users(
+    files: &RealmUsers,
+    roles: Option<&RolesSettings>,
+    access: &BTreeMap<String, CacheAccess>,
+) -> Result<Users, String> {
+    let wrong = |path: &Path, error: properties::PropertiesError| {
+        format!("{}:{}: {}", path.display(), error.line, error.reason)
+    };
+    let all_groups = match &files.groups {
+        Some(path) => properties::groups(&read_bounded(path)?).map_err(|error| wrong(path, error))?,
+        None => BTreeMap::new(),
+    };
+    consort_tls::secrets::warn_if_open(&files.users, "the users");
+    let text = read_bounded(&files.users)?;
+    // Users with the same roles share their permissions by cache.
+    let mut known: BTreeMap<BTreeSet<String>, properties::Grants> = BTreeMap::new();
+    let grants = |name: &str, groups: &BTreeSet<String>| {
+        let Some(settings) = roles else { return (Role::Admin.permissions(), CachePermissions::default()) };
+        let own = (!settings.only_groups).then_some(name);
+        let names: BTreeSet<&str> = groups.iter().map(String::as_str).chain(own).collect();
+        let names: BTreeSet<&str> =
+            names.into_iter().filter(|name| settings.roles.contains_key(*name)).collect();
+        let key = names.iter().map(|name| (*name).to_owned()).collect();
+        let make = || {
+            let all = names.iter().filter_map(|name| settings.roles.get(*name));
+            let permissions = all.fold(Permissions::default(), |all, role| all.union(*role));
+            (permissions, CachePermissions::new(cache_roles::permissions(access, &names, settings)))
+        };
+        known.entry(key).or_insert_with(make).clone()
+    };
+    properties::users(&text, &all_groups, grants).map_err(|error| wrong(&files.users, error))
+}
