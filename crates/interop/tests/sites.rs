@@ -147,6 +147,7 @@ async fn sites_of_both_kinds(java_first: bool) {
             caller.run("rpc @sfo hello 20000").await["exception"].as_str().unwrap_or_default().to_lowercase();
         assert!(["unreachable", "cannot be reached"].iter().any(|text| nowhere.contains(text)), "{nowhere}");
     }
+    reset(&mut lon).await;
     // A site that does not exist.
     for member in &mut lon {
         member.run("send 1 100 site sfo").await;
