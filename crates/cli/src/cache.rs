@@ -265,7 +265,7 @@ fn print_names(names: &[String]) {
     names.iter().for_each(|name| println!("{}", Escaped(name)));
 }
 
-/// Servers have -1 for what they do not count.
+/// Servers return -1 for statistics that they do not count.
 fn print_stats(stats: &BTreeMap<String, i64>, is_json: bool) -> std::io::Result<()> {
     let counted = |value: i64| (value >= 0).then_some(value);
     let text = if is_json {

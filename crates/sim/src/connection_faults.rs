@@ -1,7 +1,7 @@
 //! Faults of connections, as hosts and firewalls cause them: resets, rejected and unanswered connections, and other processes
 //! at the ports of members that ended. A member that lives must not be taken for dead.
 //!
-//! They have a generator of their own, so that they do not change what else a seed draws.
+//! They have a generator of their own, so that they do not change the other draws of a seed.
 
 use std::time::Duration;
 

@@ -33,7 +33,7 @@ impl Samples {
         until
     }
 
-    /// Returns since when the rate is what it was, if ever.
+    /// Returns the time from which the previous rate holds again, if ever.
     pub(super) fn until_previous_rate(&self) -> Option<Duration> {
         let answered = self.until_answered();
         let mut begins = self.all.iter().map(|(at, _)| *at).filter(|at| *at >= answered);
@@ -48,7 +48,7 @@ impl Samples {
     }
 }
 
-/// Samples until the rate is what it was, or the time is over.
+/// Samples until the previous rate is reached, or the time is over.
 pub(super) fn sample(
     operations: &dyn Fn() -> u64,
     before: f64,

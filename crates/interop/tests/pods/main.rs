@@ -9,7 +9,8 @@ mod secured;
 mod tokens;
 
 use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::rc::Rc;
+use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use consort_interop::{PATIENCE, built};
@@ -27,7 +28,7 @@ static NODES_IN_USE: RwLock<()> = RwLock::new(());
 /// A namespace of a test. It is deleted when the test ends.
 struct Namespace {
     name: &'static str,
-    nodes: Arc<Nodes>,
+    nodes: Rc<Nodes>,
 }
 
 enum Nodes {
@@ -39,7 +40,7 @@ impl Namespace {
     fn new(name: &'static str) -> Self {
         // A test that failed leaves the nodes as they were.
         let guard = NODES_IN_USE.read().unwrap_or_else(PoisonError::into_inner);
-        Self::create(name, Arc::new(Nodes::Shared { _guard: guard }))
+        Self::create(name, Rc::new(Nodes::Shared { _guard: guard }))
     }
 
     /// Another namespace of the same test. A second guard would wait for a test that waits for the first one.
@@ -50,10 +51,10 @@ impl Namespace {
     /// No other test has pods meanwhile.
     fn with_all_nodes(name: &'static str) -> Self {
         let guard = NODES_IN_USE.write().unwrap_or_else(PoisonError::into_inner);
-        Self::create(name, Arc::new(Nodes::Exclusive { _guard: guard }))
+        Self::create(name, Rc::new(Nodes::Exclusive { _guard: guard }))
     }
 
-    fn create(name: &'static str, nodes: Arc<Nodes>) -> Self {
+    fn create(name: &'static str, nodes: Rc<Nodes>) -> Self {
         succeed(CLUSTER.kubectl().args(["create", "namespace", name]));
         let namespace = Self { name, nodes };
         // Pods are refused before it exists.

@@ -104,7 +104,7 @@ fn refuse_member_without_tls(release: &Release) {
     assert_eq!(release.members(&pod(0)), Some(3));
 }
 
-/// The members keep their view while nobody lists pods.
+/// The members keep their view while the API lists no pods.
 fn restart_api_server(release: &Release) {
     let file = CLUSTER.directory().join("kube-apiserver.pid");
     let process = || fs::read_to_string(&file).expect("a process").trim().to_owned();

@@ -19,7 +19,7 @@ use crate::{Address, Answer, Cx, Effect, Event, PhysAddr, PortState, Query, Time
 
 pub(super) const PROBE: TimerKey = TimerKey(5);
 
-/// The time between two rounds of probes. What the suspect had sent arrives meanwhile.
+/// The time between two rounds of probes. Messages that the suspect had sent arrive meanwhile.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Messages of the suspect that still arrive begin the count again. The verification above ends at about this time.
