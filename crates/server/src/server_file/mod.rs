@@ -197,15 +197,17 @@ impl ServerFile {
         if let Some(server) = server {
             self.read_server(server, locations, problems);
         }
-        if let Some(roles) = &self.roles
-            && self.realm.is_none()
+        if let Some((roles, endpoint)) = self.roles.as_ref().zip(self.endpoint.as_ref())
             && !roles.roles.is_empty()
-            && self.endpoint.as_ref().is_some_and(|endpoint| endpoint.realm.is_none())
         {
-            let place = self.endpoint.as_ref().map_or(root.place, |endpoint| endpoint.place);
-            let text = "the container has <authorization>, and the endpoint no security-realm: every request would be refused; \
-                        name the realm, or remove <authorization>";
-            problems.refuse(place, text);
+            // A server without users permits every client everything.
+            let text = match &self.realm {
+                None if endpoint.realm.is_none() => "the endpoint no security-realm; name the realm",
+                Some(realm) if realm.users.is_none() => "the security-realm no users; add a properties-realm",
+                _ => return,
+            };
+            let text = format!("the container has <authorization>, and {text}, or remove <authorization>");
+            problems.refuse(endpoint.place, text);
         }
     }
 

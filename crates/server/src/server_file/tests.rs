@@ -53,6 +53,27 @@ fn file_of_the_distribution_has_its_cluster_address_and_realm() {
 }
 
 #[test]
+fn authorization_without_users_is_refused() {
+    let with = |endpoints: &str, realm: &str| {
+        let file = parse(&format!(
+            "<infinispan><cache-container><security><authorization/></security></cache-container><server>\
+             <interfaces><interface name=\"i\"><loopback/></interface></interfaces>\
+             <socket-bindings default-interface=\"i\"><socket-binding name=\"b\" port=\"11222\"/></socket-bindings>\
+             <security><security-realms><security-realm name=\"r\">{realm}</security-realm></security-realms></security>\
+             <endpoints socket-binding=\"b\" {endpoints}/></server></infinispan>"
+        ));
+        refused(&file).join("\n")
+    };
+    let tls = "<server-identities><ssl><keystore path=\"server.pem\"/></ssl></server-identities>";
+    let users = "<properties-realm><user-properties path=\"users.properties\"/></properties-realm>";
+    assert!(with("", users).contains("the endpoint no security-realm; name the realm"));
+    assert!(
+        with("security-realm=\"r\"", tls).contains("the security-realm no users; add a properties-realm")
+    );
+    assert_eq!(with("security-realm=\"r\"", &format!("{tls}{users}")), "");
+}
+
+#[test]
 fn all_problems_are_reported_with_places_and_alternatives() {
     let file = container(
         "<transport raft-members=\"a\" lock-timeout=\"5\"/>\n\
