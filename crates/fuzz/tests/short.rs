@@ -77,6 +77,8 @@ targets! {
     what_owners_are_told_of_queries_holds: "query-plan", INPUTS;
     messages_of_sasl_hold: "sasl", INPUTS;
     files_of_users_hold: "users-file", INPUTS / 40;
+    properties_of_users_hold: "properties", INPUTS / 40;
+    files_of_servers_hold: "server-file", INPUTS / 4;
     tokens_hold: "token", INPUTS / 4;
     texts_of_pem_hold: "pem", INPUTS / 40;
     certificates_hold: "certificate", INPUTS;
