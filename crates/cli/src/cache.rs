@@ -276,7 +276,8 @@ fn print_stats(stats: &BTreeMap<String, i64>, is_json: bool) -> std::io::Result<
         let shown = |value: i64| counted(value).map_or_else(|| "-".to_owned(), |value| value.to_string());
         table(&stats.iter().map(|(name, &value)| vec![name.clone(), shown(value)]).collect::<Vec<_>>())
     };
-    std::io::stdout().lock().write_all(text.as_bytes())
+    print!("{text}");
+    Ok(())
 }
 
 fn print_losses(losses: &[CacheLoss]) -> std::io::Result<()> {

@@ -12,6 +12,8 @@ use consort_conf::Variables;
 use consort_server::{Problem, ServerBuilder, ServerFile, Severity, is_server_file};
 use tokio::time::timeout;
 
+use crate::terminal::Lines;
+
 /// Reads the file if it is a server's; `None`: it is a stack, as of --stack.
 pub(crate) fn read(path: &str, variables: &Variables) -> anyhow::Result<Option<ServerFile>> {
     let is_named = |text: String| is_server_file(&text);
@@ -53,7 +55,8 @@ pub(crate) fn print_check(file: &ServerFile, others: &[String], strict: bool) ->
     let starts = file.is_startable(strict) && others.is_empty();
     let verdict = if starts { "a server starts with this file" } else { "no server starts with this file" };
     let _ = writeln!(text, "{verdict}: {refused} refused, {warnings} warnings");
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    // The command ends in order without a reader.
+    let _ = write!(std::io::stdout(), "{}", Lines(&text));
     if starts { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -1,11 +1,15 @@
-use std::io::{IsTerminal as _, Write as _};
+mod seeds;
+mod sites;
+
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand, ValueEnum};
-use consort_sim::{Growth, Mix, Plan, Report, Violation, grid, grow, replay, run, simulated_stacks};
+use clap::{Args, Subcommand};
+use consort_sim::{Growth, Mix, Plan, Report, grid, grow, replay, run, simulated_stacks};
 
+use self::seeds::Seeds;
+use self::sites::SitesOf;
 use crate::perf::range::{self, MEMBERS_MAX};
 
 /// Simulates clusters with faults drawn from seeds, and checks that they keep their promises.
@@ -18,7 +22,8 @@ use crate::perf::range::{self, MEMBERS_MAX};
     consort sim growth --members 4,16,64\n  \
     consort sim --grid --seeds 1000\n  \
     consort sim --grid --seed 417 --trace\n  \
-    consort sim --grid --parted --members 6 --seeds 1000\n\n\
+    consort sim --grid --parted --members 6 --seeds 1000\n  \
+    consort sim sites --sites 3 --members 3 --masters 2 --seeds 1000\n\n\
     The exit code is 1 if a cluster violates a rule; the command to replay its seed\n\
     is printed."
 )]
@@ -35,6 +40,8 @@ enum Command {
     Growth(GrowthOf),
     /// Messages per cache operation and entries moved when a member joins, by cluster size
     GridGrowth(GridGrowthOf),
+    /// Sites with RELAY2: bridges are cut and site masters crash while members of all sites send
+    Sites(SitesOf),
 }
 
 #[derive(Args)]
@@ -45,18 +52,8 @@ struct Swarm {
     /// Members at the start
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = members)]
     members: usize,
-    /// Number of seeds, each a cluster
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
-    seeds: u64,
-    /// First seed
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
-    first: u64,
-    /// Replay this seed, and print its faults and views
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "first"])]
-    seed: Option<u64>,
-    /// Faults: those that the seed draws, or none
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Faults::All)]
-    faults: Faults,
+    #[command(flatten)]
+    of: Seeds,
     /// Give members a cache and clients. Half of the seeds also have iterations, two of five a listener, and two of five stores
     /// with which the whole cluster stops and restarts
     #[arg(long)]
@@ -76,15 +73,6 @@ struct Swarm {
     /// With --grid and --seed: print every operation, too
     #[arg(long, requires = "grid", requires = "seed")]
     trace: bool,
-    /// Print results as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Faults {
-    All,
-    None,
 }
 
 #[derive(Args)]
@@ -206,6 +194,7 @@ impl Sim {
         match self.command {
             Some(Command::Growth(growth)) => growth.run(),
             Some(Command::GridGrowth(growth)) => growth.run(),
+            Some(Command::Sites(sites)) => Ok(sites.run()),
             None if self.swarm.grid => Ok(self.swarm.run_grid()),
             None => Ok(self.swarm.run()),
         }
@@ -214,12 +203,12 @@ impl Sim {
 
 impl Swarm {
     fn plan(&self) -> Plan {
-        let mix = if self.faults == Faults::All { Mix::ALL } else { Mix::NONE };
+        let mix = if self.of.has_faults() { Mix::ALL } else { Mix::NONE };
         Plan::new(&self.stack, self.members).with_faults(mix)
     }
 
     fn run(&self) -> ExitCode {
-        match self.seed {
+        match self.of.seed {
             Some(seed) => self.replay(seed),
             None => self.swarm(),
         }
@@ -227,13 +216,13 @@ impl Swarm {
 
     fn replay(&self, seed: u64) -> ExitCode {
         let (result, story) = replay(&self.plan(), seed);
-        if !self.json {
+        if !self.of.json {
             story.iter().for_each(|line| println!("{line}"));
             println!();
         }
         match result {
             Ok(report) => {
-                if self.json {
+                if self.of.json {
                     println!("{}", json(&[(seed, report)]));
                 } else {
                     print!("{}", table(&[(seed, report.clone())]));
@@ -249,7 +238,7 @@ impl Swarm {
     }
 
     fn run_grid(&self) -> ExitCode {
-        let mix = if self.faults == Faults::All { Mix::ALL } else { Mix::NONE };
+        let mix = if self.of.has_faults() { Mix::ALL } else { Mix::NONE };
         let mut plan = grid::Plan::new(&self.stack, self.members).with_faults(mix);
         plan.with_operations = self.trace;
         if self.parted {
@@ -264,16 +253,16 @@ impl Swarm {
         if self.plain_workload {
             plan = plan.with_workload(grid::WorkloadMix::NONE);
         }
-        match self.seed {
+        match self.of.seed {
             Some(seed) => {
                 let (result, story) = grid::replay(&plan, seed);
-                if !self.json {
+                if !self.of.json {
                     story.iter().for_each(|line| println!("{line}"));
                     println!();
                 }
                 match result {
                     Ok(report) => {
-                        print!("{}", grid_summary(&[(seed, report)], self.json));
+                        print!("{}", grid_summary(&[(seed, report)], self.of.json));
                         ExitCode::SUCCESS
                     }
                     Err(violation) => {
@@ -282,7 +271,9 @@ impl Swarm {
                     }
                 }
             }
-            None => self.each(|seed| grid::run(&plan, seed), grid_summary),
+            None => {
+                self.of.each(|seed| grid::run(&plan, seed), grid_summary, |seed| self.replay_command(seed))
+            }
         }
     }
 
@@ -290,49 +281,11 @@ impl Swarm {
         let plan = self.plan();
         let summary =
             |reports: &[(u64, Report)], json| if json { self::json(reports) + "\n" } else { table(reports) };
-        self.each(|seed| run(&plan, seed), summary)
-    }
-
-    fn each<R>(
-        &self,
-        run: impl Fn(u64) -> Result<R, Violation>,
-        summary: impl Fn(&[(u64, R)], bool) -> String,
-    ) -> ExitCode {
-        let begun = Instant::now();
-        let shows_progress = std::io::stderr().is_terminal();
-        let mut reports = Vec::new();
-        let mut broken = 0;
-        for seed in self.first..self.first.saturating_add(self.seeds) {
-            match run(seed) {
-                Ok(report) => reports.push((seed, report)),
-                Err(violation) => {
-                    if shows_progress {
-                        eprintln!();
-                    }
-                    println!("{violation}");
-                    println!("replay: {}", self.replay_command(seed));
-                    broken += 1;
-                }
-            }
-            if shows_progress {
-                let (done, seconds) = (reports.len() + broken, begun.elapsed().as_secs_f64());
-                eprint!("\r  {done} of {} seeds, {:.1} per second ", self.seeds, done as f64 / seconds);
-                let _ = std::io::stderr().flush();
-            }
-        }
-        if shows_progress {
-            eprintln!();
-        }
-        print!("{}", summary(&reports, self.json));
-        if broken > 0 {
-            eprintln!("{broken} of {} seeds broke a rule; the table is of the others", self.seeds);
-            return ExitCode::FAILURE;
-        }
-        ExitCode::SUCCESS
+        self.of.each(|seed| run(&plan, seed), summary, |seed| self.replay_command(seed))
     }
 
     fn replay_command(&self, seed: u64) -> String {
-        let faults = if self.faults == Faults::None { " --faults none" } else { "" };
+        let faults = self.of.faults_option();
         let options = [
             (self.grid, " --grid"),
             (self.parted, " --parted"),

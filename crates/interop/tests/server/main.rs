@@ -474,19 +474,19 @@ fn a_waiting_server_logs_the_reason() {
         third.signal("KILL");
         second.wait_for_death();
         third.wait_for_death();
+        // A serving server logs the missing members and the consequences.
+        first.wait_for(&["members [A|", "; left: "]);
+        let line = first.wait_for(&["WARN", "cache", "degraded, because B, C are unreachable"]);
+        assert!(line.contains("shop") && line.contains("consort cache make-available"), "{line}");
         let mut late = start("D", "11225");
         let line = late.wait_for(&["not serving yet, after 5 s"]);
         assert!(line.contains("Start the missing servers"), "{line}");
-        assert!(line.contains("writes need these unreachable owners: "), "{line}");
+        assert!(line.contains("have not added this server to the caches"), "{line}");
         // Probes do not take the server for dead, and clients wait.
         for (path, code) in [("live", 200), ("started", 503), ("ready", 503)] {
             let answer = of_http(11225, &format!("/health/{path}")).await;
             assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{path}: {answer}");
         }
-        // A serving server logs the missing members and the consequences.
-        first.wait_for(&["members [A|", "; left: "]);
-        let line = first.wait_for(&["WARN", "cache", "degraded, because B, C are unreachable"]);
-        assert!(line.contains("shop") && line.contains("consort cache make-available"), "{line}");
         let (_, message, code) = cache(&["put", "shop", "apples", "4"]);
         assert!(code == 2 && message.contains("ISPN000306") && message.contains("degraded"), "{message}");
         let doctor = Tool::run_consort(&["doctor"]);

@@ -28,7 +28,7 @@ const ROUNDS_MAX: u32 = 200;
 /// A dying process closes its sockets one after the other, so that a port may accept when a connection has ended; on a busy
 /// host for a second or more. The pauses between such rounds double up to [`OPEN_PAUSE_MAX`]. A port that still accepts after
 /// so many rounds (3 s in total) is of a live process.
-const OPEN_ROUNDS_MAX: u32 = 22;
+pub(super) const OPEN_ROUNDS_MAX: u32 = 22;
 
 const OPEN_PAUSE_MAX: Duration = Duration::from_millis(160);
 

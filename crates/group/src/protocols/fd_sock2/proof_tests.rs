@@ -1,3 +1,4 @@
+use super::proof::OPEN_ROUNDS_MAX;
 use super::tests::{answer, at, from_member, harness, watch};
 use super::*;
 use crate::harness::{Harness, member, phys, view};
@@ -82,7 +83,7 @@ fn reset_connection_and_close_in_order_prove_nothing() {
 
 #[test]
 fn port_that_accepts_or_does_not_answer_leaves_the_suspect_to_the_verification() {
-    for (state, most) in [(PortState::Open, 5), (PortState::Unknown, 1)] {
+    for (state, most) in [(PortState::Open, OPEN_ROUNDS_MAX), (PortState::Unknown, 1)] {
         let mut harness = with_dead_neighbour();
         answer_all(&mut harness, PortState::Refused);
         harness.advance(PAUSE);
