@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use consort_sim::Violation;
 
-/// The seeds of a command, and what it prints.
+/// The seeds of a command, and the form of its output.
 #[derive(Args)]
 pub(super) struct Seeds {
     /// Number of seeds, each a run
