@@ -17,7 +17,7 @@ COPY --from=build /src/target/release/consort /usr/local/bin/consort
 COPY LICENSE /usr/share/doc/consort/LICENSE
 # The names of JGroups' scripts: perf.sh -nohup, probe.sh -addr localhost.
 RUN ln -s consort /usr/local/bin/perf.sh && ln -s consort /usr/local/bin/probe.sh
-# Nobody in particular, by number, so that runAsNonRoot can be held against it.
+# An unprivileged user, by number, so that Kubernetes can check runAsNonRoot.
 USER 65532:65532
 EXPOSE 11222 7800 7900
 ENTRYPOINT ["/usr/local/bin/consort"]

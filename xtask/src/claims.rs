@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use crate::steps::Outcome;
 
@@ -163,8 +164,15 @@ pub(crate) fn sources(root: &Path) -> io::Result<BTreeMap<String, String>> {
     Ok(sources)
 }
 
+/// The repository in which cargo runs this program. A compiled one may come from a copy of it.
+static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let manifest = manifest.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+    manifest.parent().unwrap_or(Path::new(".")).to_owned()
+});
+
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+    &ROOT
 }
 
 pub(crate) fn run() -> Outcome {

@@ -2,6 +2,7 @@
 //! condition and result. All bounds only go down.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -21,12 +22,31 @@ const BEGINNINGS: [&str; 3] = ["what_", "who_", "whoever_"];
 
 const TESTS_MAX: usize = 0;
 
+/// Files that operators read beside the sources. None of their words is without a name.
+const FOR_OPERATORS: [&str; 3] = ["charts", "examples/kubernetes", "Dockerfile"];
+
 fn unnamed(source: &str) -> usize {
     let lines = source.lines().map(str::trim_start);
-    let documentation = lines.filter(|line| line.starts_with("///") || line.starts_with("//!"));
-    let words =
-        documentation.flat_map(|line| line.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));
+    unnamed_in(lines.filter(|line| line.starts_with("///") || line.starts_with("//!")))
+}
+
+fn unnamed_in<'t>(lines: impl Iterator<Item = &'t str>) -> usize {
+    let words = lines.flat_map(|line| line.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));
     words.filter(|word| UNNAMED.iter().any(|unnamed| word.eq_ignore_ascii_case(unnamed))).count()
+}
+
+/// Returns the files with such words below a path, and their number.
+fn unnamed_below(path: &Path) -> Result<Vec<(String, usize)>, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    if path.is_dir() {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(failed)? {
+            found.extend(unnamed_below(&entry.map_err(failed)?.path())?);
+        }
+        return Ok(found);
+    }
+    let words = unnamed_in(std::fs::read_to_string(path).map_err(failed)?.lines());
+    Ok((words > 0).then(|| (path.display().to_string(), words)).into_iter().collect())
 }
 
 /// Without tests and documentation. A text has a space.
@@ -102,8 +122,14 @@ pub(crate) fn run() -> Outcome {
         }
         match unnamed_in_texts(source) {
             Ok(0) => {}
-            Ok(words) => in_texts.push((path.as_str(), words)),
+            Ok(words) => in_texts.push((path.clone(), words)),
             Err(error) => return Outcome::Failed(format!("{path}: {error}")),
+        }
+    }
+    for path in FOR_OPERATORS {
+        match unnamed_below(&root().join(path)) {
+            Ok(found) => in_texts.extend(found),
+            Err(error) => return Outcome::Failed(error),
         }
     }
     let words: usize = by_crate.values().sum();
@@ -113,7 +139,7 @@ pub(crate) fn run() -> Outcome {
         tests.len()
     );
     let found: usize = in_texts.iter().map(|(_, words)| words).sum();
-    println!("{found} of at most {IN_TEXTS_MAX} words without a name in texts of programs");
+    println!("{found} of at most {IN_TEXTS_MAX} words without a name in texts of programs and charts");
     if found > IN_TEXTS_MAX {
         let files: Vec<String> = in_texts.iter().map(|(path, words)| format!("{path} {words}")).collect();
         return Outcome::Failed(format!("{found} of these words in texts: {}", files.join(", ")));
@@ -148,6 +174,18 @@ pub(crate) fn run() -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_below_a_folder_are_counted() {
+        let folder = std::env::temp_dir().join(format!("consort-words-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("templates")).unwrap();
+        std::fs::write(folder.join("templates/notes.txt"), "Nobody knows\nwhat it is.\n").unwrap();
+        std::fs::write(folder.join("values.yaml"), "# whose: a member's\n").unwrap();
+        let found = unnamed_below(&folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found.iter().map(|(_, words)| *words).collect::<Vec<_>>(), [2]);
+        assert!(unnamed_below(&folder).is_err());
+    }
 
     #[test]
     fn only_whole_words_of_documentation_are_counted() {

@@ -1,4 +1,4 @@
-{{/* What the values say, and the term of antiAffinity. */}}
+{{/* The values' affinity with the term of antiAffinity. */}}
 {{- define "consort.affinity" -}}
 {{- $affinity := deepCopy .Values.affinity }}
 {{- if ne .Values.antiAffinity "none" }}

@@ -22,7 +22,7 @@
 {{ include "consort.members" . }}.{{ .Release.Namespace }}.svc
 {{- end }}
 
-{{/* What selects the members, and never changes. */}}
+{{/* The labels that select the members. They never change. */}}
 {{- define "consort.selector" -}}
 app.kubernetes.io/name: {{ include "consort.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

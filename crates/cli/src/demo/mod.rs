@@ -17,6 +17,7 @@ use self::watch::{HEAD, Watch};
 use crate::join::Join;
 use crate::perf::grid::{Clients, Figures, Settings, Test, Total, bytes};
 use crate::perf::progress::every_second;
+use crate::perf::range::within;
 use crate::shutdown::Signals;
 
 /// Start three servers on this host, put 100,000 keys, measure through Hot Rod, kill a server under load, and check the data.
@@ -45,11 +46,11 @@ pub(crate) struct Demo {
     grid: bool,
     /// Kill a server this many times, coordinators and others in turn, and report how long requests waited. Each starts again
     /// before the next kill
-    #[arg(long, value_name = "N", conflicts_with = "grid", value_parser = clap::value_parser!(u64).range(1..=1_000))]
-    kills: Option<u64>,
+    #[arg(long, value_name = "N", conflicts_with = "grid", value_parser = kills_in_range)]
+    kills: Option<usize>,
     /// With --kills: number of servers
-    #[arg(long, value_name = "N", requires = "kills", default_value_t = SERVERS as u64, value_parser = clap::value_parser!(u64).range(3..=9))]
-    servers: u64,
+    #[arg(long, value_name = "N", requires = "kills", default_value_t = SERVERS, value_parser = servers_in_range)]
+    servers: usize,
     /// With --kills: print results as JSON
     #[arg(long, requires = "kills")]
     json: bool,
@@ -63,6 +64,14 @@ const WARM_UP: Duration = Duration::from_millis(1_000);
 const CALM: Duration = Duration::from_millis(1_000);
 const MOVING: Duration = Duration::from_millis(50);
 const MOVING_MAX: Duration = Duration::from_secs(60);
+
+fn kills_in_range(text: &str) -> Result<usize, String> {
+    within(text, 1, 1_000)
+}
+
+fn servers_in_range(text: &str) -> Result<usize, String> {
+    within(text, SERVERS, 9)
+}
 
 impl Demo {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
@@ -78,7 +87,7 @@ impl Demo {
         if let Some(kills) = self.kills {
             let settings = Settings { keys: KEYS_OF_KILLS, ..self.settings() };
             let is_good = tokio::select! {
-                is_good = kills::run(&self.join, self.servers as usize, kills as usize, &settings, self.json) => is_good?,
+                is_good = kills::run(&self.join, self.servers, kills, &settings, self.json) => is_good?,
                 signal = signals.next() => anyhow::bail!("{signal}: the servers end"),
             };
             return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });

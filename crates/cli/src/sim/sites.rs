@@ -4,27 +4,40 @@ use clap::Args;
 use consort_sim::sites::{Plan, Report, replay, run};
 
 use super::seeds::Seeds;
+use crate::perf::range::within;
 
 #[derive(Args)]
 #[command(after_help = "Example:\n  \
     consort sim sites --sites 3 --members 3 --masters 2 --seeds 1000")]
 pub(super) struct SitesOf {
     /// Sites: 2 or 3
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..=3))]
-    sites: u64,
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = sites)]
+    sites: usize,
     /// Members of each site
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..=10))]
-    members: u64,
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = members)]
+    members: usize,
     /// Site masters of each site
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10))]
-    masters: u64,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = masters)]
+    masters: usize,
     #[command(flatten)]
     of: Seeds,
 }
 
+fn sites(text: &str) -> Result<usize, String> {
+    within(text, 2, 3)
+}
+
+fn members(text: &str) -> Result<usize, String> {
+    within(text, 2, 10)
+}
+
+fn masters(text: &str) -> Result<usize, String> {
+    within(text, 1, 10)
+}
+
 impl SitesOf {
     pub(super) fn run(&self) -> ExitCode {
-        let plan = Plan::new(self.sites as usize, self.members as usize, self.masters as usize);
+        let plan = Plan::new(self.sites, self.members, self.masters);
         let plan = if self.of.has_faults() { plan } else { plan.without_faults() };
         let Some(seed) = self.of.seed else {
             return self.of.each(|seed| run(&plan, seed), summary, |seed| self.replay_command(seed));

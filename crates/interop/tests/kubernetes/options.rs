@@ -306,7 +306,7 @@ fn options(
 fn schema_has_each_value_and_refuses_other_names_and_types() {
     let file = |name: &str| fs::read_to_string(PROGRAMS.chart().join(name)).expect("a file");
     let schema: Value = serde_json::from_str(&file("values.schema.json")).expect("JSON");
-    // The reader of manifests converts YAML of kinds that it is told.
+    // The reader of manifests converts YAML of the kinds in its list.
     let values = format!("kind: PrometheusRule\n{}", file("values.yaml"));
     let values = read_strictly(values.as_bytes()).expect("values").remove(0);
     let (mut groups, mut leaves) = (Vec::new(), Vec::new());

@@ -124,10 +124,12 @@ fn members_without_a_role_name_its_commands_and_merge_once_it_is_granted() {
     namespace.until("one view of both", || has_one_view_of(&namespace, "grid", 2));
 }
 
-/// A stack that members of both kinds load.
-const STACK: &str = r#"<config xmlns="urn:org:jgroups">
+/// A stack that members of both kinds load, with these attributes of KUBE_PING.
+pub(super) fn stack(kube_ping: &str) -> String {
+    format!(
+        r#"<config xmlns="urn:org:jgroups">
     <TCP bind_addr="match-interface:eth0" bind_port="7800" diag.enabled="true" diag.enable_tcp="true"/>
-    <org.jgroups.protocols.kubernetes.KUBE_PING/>
+    <org.jgroups.protocols.kubernetes.KUBE_PING {kube_ping}/>
     <MERGE3 min_interval="1000" max_interval="3000"/>
     <FD_SOCK2/>
     <FD_ALL3/>
@@ -139,7 +141,10 @@ const STACK: &str = r#"<config xmlns="urn:org:jgroups">
     <UFC/>
     <MFC/>
     <FRAG2 frag_size="60K"/>
-</config>"#;
+</config>
+"#
+    )
+}
 
 /// Members of the demonstration `Chat` of both kinds. The node's JDK, its libraries and the jars of the tests are mounted.
 const CHATS: &str = r#"
@@ -200,13 +205,13 @@ spec:
 #[test]
 fn java_member_with_kube_ping_is_in_the_view_of_consort_members() {
     let namespace = Namespace::new("java");
-    let stack = CLUSTER.directory().join("stack");
-    std::fs::create_dir_all(&stack).expect("a directory");
-    std::fs::write(stack.join("kube.xml"), STACK).expect("written");
+    let directory = CLUSTER.directory().join("stack");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    std::fs::write(directory.join("kube.xml"), stack("")).expect("written");
     let program = succeed(Command::new("sh").args(["-c", "readlink -f \"$(command -v java)\""]));
     let jars = java_libraries();
     let text = |path: &Path| path.to_str().expect("text").to_owned();
-    let chats = CHATS.replace("STACK", &text(&stack)).replace("JARS", &text(&jars));
+    let chats = CHATS.replace("STACK", &text(&directory)).replace("JARS", &text(&jars));
     namespace.apply(&(ROLE.to_owned() + "---" + &chats.replace("PROGRAM", program.trim())));
     namespace.until("one view of two Consort members and a Java member", || {
         matches!(&views_of(&namespace, "grid")[..], [view] if view.contains("(3)") && view.contains("Java"))

@@ -4,33 +4,16 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::discovery::{ROLE, has_one_view_of};
+use super::discovery::{ROLE, has_one_view_of, stack};
 use super::release::Release;
 use super::{CLUSTER, Namespace, report, succeed};
 
-/// Members that wait for a token in a file. MERGE3 asks for pods each second or two.
-const MEMBERS: &str = r#"
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: stack}
-data:
-  kube.xml: |
-    <config xmlns="urn:org:jgroups">
-        <TCP bind_addr="match-interface:eth0" bind_port="7800" diag.enabled="true" diag.enable_tcp="true"/>
-        <org.jgroups.protocols.kubernetes.KUBE_PING saTokenFile="/token/token" operationAttempts="1"/>
-        <MERGE3 min_interval="1000" max_interval="2000"/>
-        <FD_SOCK2/>
-        <FD_ALL3/>
-        <VERIFY_SUSPECT2 timeout="1500"/>
-        <pbcast.NAKACK2 use_mcast_xmit="false"/>
-        <UNICAST3/>
-        <pbcast.STABLE/>
-        <pbcast.GMS join_timeout="1000"/>
-        <UFC/>
-        <MFC/>
-        <FRAG2 frag_size="60K"/>
-    </config>
-"#;
+/// The stack of members that wait for a token in a file. MERGE3 asks for pods every one to three seconds.
+fn stack_in_a_map() -> String {
+    let stack = stack(r#"saTokenFile="/token/token" operationAttempts="1""#);
+    let lines: String = stack.lines().map(|line| format!("    {line}\n")).collect();
+    format!("\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: stack}}\ndata:\n  kube.xml: |\n{lines}")
+}
 
 fn member(name: &str) -> String {
     format!(
@@ -65,7 +48,8 @@ fn give(namespace: &Namespace, pod: &str, token: &str) {
 #[test]
 fn member_with_a_token_that_has_ended_says_so_and_lists_pods_again_with_the_next_one() {
     let namespace = Namespace::new("tokens");
-    namespace.apply(&(ROLE.to_owned() + "---" + MEMBERS + &member("a") + &member("b") + &member("c")));
+    let members: String = ["a", "b", "c"].map(member).concat();
+    namespace.apply(&format!("{ROLE}---{}{members}", stack_in_a_map()));
     namespace.run(&["create", "secret", "generic", "life"]);
     // It ends with the secret.
     let bound = ["--bound-object-kind=Secret", "--bound-object-name=life"];
@@ -79,7 +63,7 @@ fn member_with_a_token_that_has_ended_says_so_and_lists_pods_again_with_the_next
     let log = |pod: &str| String::from_utf8_lossy(&namespace.kubectl(&["logs", pod]).stdout).into_owned();
     namespace.until("refused lists", || ["a", "b"].iter().all(|pod| log(pod).contains("401")));
     assert!(has_one_view_of(&namespace, "grid", 2), "members stay that have met");
-    // The third finds nobody: only the others, with a new token, can find it.
+    // The third member has no valid token: only the others, with a new token, can find it.
     give(&namespace, "c", &ending);
     namespace.until("the third one's log", || log("c").contains("401"));
     let next = namespace.run(&["create", "token", "default"]);

@@ -184,7 +184,8 @@ impl XmlReader<'_, '_> {
             if key == "xmlns" || key.starts_with("xmlns:") || key.starts_with("xsi:") {
                 continue;
             }
-            let offset = (key.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+            // The reader borrows keys from the text.
+            let offset = key.as_ptr().addr().saturating_sub(self.text.as_ptr().addr());
             let place = self.places.at(offset);
             let local = key.rsplit(':').next().unwrap_or(key);
             let name = if is_raw { local.to_owned() } else { hyphenated(local) };

@@ -287,6 +287,15 @@ fn a_member_that_closes_gracefully_and_stays_is_watched_again() {
     assert_eq!(suspected(&mut harness), [FdSock2Header::Suspect(vec![member(2)])]);
 }
 
+/// Member 2 answers on the connection, whose end is then its only suspicion.
+fn watches_through(harness: &mut Harness, token: Token, conn: ConnId) {
+    harness.done(token, Outcome::Frame { conn, frame: answer(2) });
+    harness.advance(Duration::from_secs(10));
+    assert_eq!(suspected(harness), []);
+    harness.done(token, Outcome::Closed { conn, is_graceful: false, is_reset: false });
+    assert_eq!(suspected(harness).len(), 1, "it is watched through the connection that is left");
+}
+
 #[test]
 fn a_connection_replaced_by_the_neighbours_own_is_no_crash() {
     for is_asked in [false, true] {
@@ -303,11 +312,7 @@ fn a_connection_replaced_by_the_neighbours_own_is_no_crash() {
         }
         let effects = harness.take_effects();
         assert!(matches!(effects.last(), Some((_, Effect::Write { conn: ConnId(8), .. }))), "{effects:?}");
-        harness.done(token, Outcome::Frame { conn: ConnId(8), frame: answer(2) });
-        harness.advance(Duration::from_secs(10));
-        assert_eq!(suspected(&mut harness), []);
-        harness.done(token, Outcome::Closed { conn: ConnId(8), is_graceful: false, is_reset: false });
-        assert_eq!(suspected(&mut harness).len(), 1, "it is watched through the connection that is left");
+        watches_through(&mut harness, token, ConnId(8));
     }
 }
 
@@ -320,11 +325,7 @@ fn connection_that_the_neighbour_ends_in_order_for_its_own_is_no_crash() {
     assert_eq!(connects(&mut harness), [], "another port of its host would refuse");
     harness.done(token, Outcome::Accepted { conn: ConnId(8), peer: at(2, 0) });
     harness.advance(REPLACED_PAUSE);
-    harness.done(token, Outcome::Frame { conn: ConnId(8), frame: answer(2) });
-    harness.advance(Duration::from_secs(10));
-    assert_eq!(suspected(&mut harness), []);
-    harness.done(token, Outcome::Closed { conn: ConnId(8), is_graceful: false, is_reset: false });
-    assert_eq!(suspected(&mut harness).len(), 1, "it is watched through the connection that is left");
+    watches_through(&mut harness, token, ConnId(8));
 }
 
 #[test]
