@@ -4,7 +4,6 @@ use consort_group::config::StackConfig;
 use consort_group::{Address, BridgeInput, Event, Rng};
 
 use super::{BRIDGE, Sites};
-use crate::node::Node;
 use crate::world::World;
 
 pub(super) struct Site {
@@ -62,8 +61,7 @@ pub(super) fn missing_routes(world: &World<Sites>) -> String {
         let own = world.app.site_of(node);
         let site: Vec<usize> =
             members.iter().copied().filter(|&other| world.app.site_of(other) == own).collect();
-        let view = world.nodes[node].view();
-        if view.is_none_or(|view| view.len() != site.len()) {
+        if !has_view_of(world, node, &site) {
             missing += &format!("{} is not in a view of {} members; ", world.nodes[node].name, site.len());
         }
         let known = world.nodes[node].stack.as_ref().and_then(|stack| stack.attribute("RELAY2", "sites"));
@@ -75,14 +73,22 @@ pub(super) fn missing_routes(world: &World<Sites>) -> String {
         }
     }
     // Also each bridge has all bridges in its view.
-    let is_bridge = |node: &&Node| node.cluster == BRIDGE && node.is_alive();
-    let bridges = world.nodes.iter().filter(is_bridge).count();
-    for bridge in world.nodes.iter().filter(is_bridge) {
-        if bridge.view().is_none_or(|view| view.len() != bridges) {
-            missing += &format!("bridge {} is not in a view of {bridges}; ", bridge.name);
+    let is_bridge = |&node: &usize| world.nodes[node].cluster == BRIDGE && world.nodes[node].is_alive();
+    let bridges: Vec<usize> = (0..world.nodes.len()).filter(is_bridge).collect();
+    for &bridge in &bridges {
+        if !has_view_of(world, bridge, &bridges) {
+            let name = &world.nodes[bridge].name;
+            missing += &format!("bridge {name} is not in a view of {}; ", bridges.len());
         }
     }
     missing
+}
+
+/// Returns whether a node's view has exactly these nodes.
+fn has_view_of(world: &World<Sites>, node: usize, nodes: &[usize]) -> bool {
+    world.nodes[node].view().is_some_and(|view| {
+        view.len() == nodes.len() && nodes.iter().all(|&other| view.contains(&world.nodes[other].address))
+    })
 }
 
 pub(super) fn open_bridge(world: &mut World<Sites>, owner: usize) {
