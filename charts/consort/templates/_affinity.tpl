@@ -20,7 +20,7 @@
 {{- end }}
 {{- end }}
 
-{{/* The spread over zones, and constraints of the values. One without a selector is about the members. */}}
+{{/* The spread over zones, and constraints of the values. One without a selector selects the members. */}}
 {{- define "consort.spread" -}}
 {{- $selector := dict "matchLabels" (fromYaml (include "consort.selector" .)) }}
 {{- $constraints := list }}
@@ -31,7 +31,11 @@
 {{- end }}
 {{- end }}
 {{- range .Values.topologySpreadConstraints }}
-{{- $constraints = append $constraints (merge (deepCopy .) (dict "labelSelector" $selector)) }}
+{{- $constraint := deepCopy . }}
+{{- if not (hasKey $constraint "labelSelector") }}
+{{- $constraint = set $constraint "labelSelector" $selector }}
+{{- end }}
+{{- $constraints = append $constraints $constraint }}
 {{- end }}
 {{- if $constraints }}
 {{- toYaml $constraints }}

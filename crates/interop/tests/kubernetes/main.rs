@@ -1,6 +1,7 @@
 //! The Kubernetes chart (`charts/consort`): the manifests that Helm renders, parsed as Kubernetes' own types, and servers
 //! started as the manifests say. There is no Kubernetes here: scheduling, addresses and names of pods are not tested.
 
+mod effects;
 mod live;
 mod options;
 mod rendered;

@@ -101,7 +101,9 @@ fn affinity_and_constraints_are_added_to_those_of_the_chart() {
             r#"affinity={{"nodeAffinity": {{"preferredDuringSchedulingIgnoredDuringExecution": []}},
                 "podAntiAffinity": {{"requiredDuringSchedulingIgnoredDuringExecution": [{own}]}}}}"#
         ),
-        r#"topologySpreadConstraints=[{"topologyKey": "rack", "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule"}]"#
+        r#"topologySpreadConstraints=[{"topologyKey": "rack", "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule"},
+            {"topologyKey": "hall", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+             "labelSelector": {"matchLabels": {"team": "data"}}}]"#
             .to_owned(),
     ];
     let chart = Chart::of(&[&*values[0], &*values[1]]);
@@ -110,10 +112,11 @@ fn affinity_and_constraints_are_added_to_those_of_the_chart() {
     let terms = &affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     assert_eq!(names(terms, "topologyKey"), ["kubernetes.io/hostname", "rack"]);
     let constraints = &chart.pod()["spec"]["topologySpreadConstraints"];
-    assert_eq!(names(constraints, "topologyKey"), ["topology.kubernetes.io/zone", "rack"]);
+    assert_eq!(names(constraints, "topologyKey"), ["topology.kubernetes.io/zone", "rack", "hall"]);
     let labels = &chart.pod()["metadata"]["labels"];
     assert!(selects(&constraints[1]["labelSelector"]["matchLabels"], labels), "{constraints}");
     assert_eq!(constraints[1]["maxSkew"], 2);
+    assert_eq!(constraints[2]["labelSelector"], json!({"matchLabels": {"team": "data"}}));
 
     let chart = Chart::of(&[&*values[0], r#"antiAffinity="none""#, r#"zoneSpread={"maxSkew": 0}"#]);
     let terms = &chart.pod()["spec"]["affinity"]["podAntiAffinity"];
@@ -301,18 +304,31 @@ fn options(
     }
 }
 
-/// Each option has a default in `values.yaml`, and a wrong type of it or a wrong name beside it is refused.
-#[test]
-fn schema_has_each_value_and_refuses_other_names_and_types() {
-    let file = |name: &str| fs::read_to_string(PROGRAMS.chart().join(name)).expect("a file");
-    let schema: Value = serde_json::from_str(&file("values.schema.json")).expect("JSON");
-    // The reader of manifests converts YAML of the kinds in its list.
-    let values = format!("kind: PrometheusRule\n{}", file("values.yaml"));
-    let values = read_strictly(values.as_bytes()).expect("values").remove(0);
+fn schema() -> Value {
+    let text = fs::read_to_string(PROGRAMS.chart().join("values.schema.json")).expect("a schema");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Paths of all options without properties, and their schemas.
+pub(crate) fn leaves() -> Vec<(String, Value)> {
+    let schema = schema();
     let (mut groups, mut leaves) = (Vec::new(), Vec::new());
     options(&schema, &schema, "", &mut groups, &mut leaves);
     // Helm's own, for charts that contain this one.
     leaves.retain(|(path, _)| path != "/global");
+    leaves
+}
+
+/// Each option has a default in `values.yaml`, and a wrong type of it or a wrong name beside it is refused.
+#[test]
+fn schema_has_each_value_and_refuses_other_names_and_types() {
+    let text = fs::read_to_string(PROGRAMS.chart().join("values.yaml")).expect("values");
+    // The reader of manifests converts YAML of the kinds in its list.
+    let values = format!("kind: PrometheusRule\n{text}");
+    let values = read_strictly(values.as_bytes()).expect("values").remove(0);
+    let (schema, leaves) = (schema(), leaves());
+    let mut groups = Vec::new();
+    options(&schema, &schema, "", &mut groups, &mut Vec::new());
     for (path, _) in &leaves {
         assert!(values.pointer(path).is_some(), "{path} is not in values.yaml");
     }
