@@ -156,7 +156,9 @@ impl Channel {
     ///
     /// [`SendError::Closed`]; with RSVP [`SendError::NotAcknowledged`].
     pub async fn send(&self, message: Message) -> Result<(), SendError> {
-        self.wait_for_bridges(&message).await;
+        while !self.have_bridges_room(message.dest.as_ref()) {
+            self.wait_for_bridges().await;
+        }
         let bytes = weight(message.length());
         let gate = &self.shared().gate;
         match gate.try_pass(&message.dest, bytes) {
@@ -172,8 +174,12 @@ impl Channel {
         }
     }
 
-    async fn wait_for_bridges(&self, message: &Message) {
-        if let Some(relay) = self.owner.relay.as_ref().filter(|relay| !relay.has_room(message)) {
+    fn have_bridges_room(&self, dest: Option<&Address>) -> bool {
+        self.owner.relay.as_ref().is_none_or(|relay| relay.has_room(dest))
+    }
+
+    async fn wait_for_bridges(&self) {
+        if let Some(relay) = &self.owner.relay {
             relay.wait_for_room().await;
         }
     }
@@ -187,9 +193,15 @@ impl Channel {
         let bytes = weight(message.length());
         let mut acknowledgements = Vec::new();
         while !dests.is_empty() {
-            let at = self.shared().gate.pass(&dests, bytes).await.ok_or(SendError::Closed)?;
+            // Others wait for bridges before they reserve capacity, which the end of a call would not return.
+            dests.sort_by_key(|dest| !self.have_bridges_room(dest.as_ref()));
+            let ready = dests.partition_point(|dest| self.have_bridges_room(dest.as_ref()));
+            if ready == 0 {
+                self.wait_for_bridges().await;
+                continue;
+            }
+            let at = self.shared().gate.pass(&dests[..ready], bytes).await.ok_or(SendError::Closed)?;
             let message = Message { dest: dests.remove(at), ..message.clone() };
-            self.wait_for_bridges(&message).await;
             acknowledgements.extend(self.submit_reserved(message)?);
         }
         for wait in acknowledgements {
@@ -208,7 +220,7 @@ impl Channel {
     /// Sends a message if [`Channel::send`] would not wait, and never waits for RSVP. After [`SendError::Full`] or
     /// [`SendError::Closed`] nothing was sent.
     pub fn try_send(&self, message: Message) -> Result<(), SendError> {
-        if self.owner.relay.as_ref().is_some_and(|relay| !relay.has_room(&message)) {
+        if !self.have_bridges_room(message.dest.as_ref()) {
             return Err(SendError::Full);
         }
         match self.shared().gate.try_pass(&message.dest, weight(message.length())) {

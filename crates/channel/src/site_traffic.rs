@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use consort_group::{Message, RelayEvent};
+use consort_group::{Address, RelayEvent};
 
 pub(crate) type Pending<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
@@ -10,8 +10,9 @@ pub(crate) trait SiteTraffic: Send + Sync {
     /// Handles an event of the layer, on the driver's task.
     fn handle(&self, event: RelayEvent);
 
-    /// Returns whether the application may send a message. It may not while too much of a site master waits for bridges.
-    fn has_room(&self, message: &Message) -> bool;
+    /// Returns whether the application may send a message to a destination (`None`: to all). It may not while too much of a site
+    /// master waits for bridges.
+    fn has_room(&self, dest: Option<&Address>) -> bool;
 
     /// Waits until there is room.
     fn wait_for_room(&self) -> Pending<'_>;

@@ -161,8 +161,15 @@ async fn members_without_any_router_go_on_when_one_starts_again() {
 
 fn attributes(authority: &Authority, own: Option<&str>) -> String {
     let own = own.map_or_else(String::new, |name| {
-        let file = authority.certify_in_one(name, &["127.0.0.1"]);
-        format!("tls.keystore_path=\"{}\"", file.display())
+        // As two files of a secret of Kubernetes.
+        let text = std::fs::read_to_string(authority.certify_in_one(name, &["127.0.0.1"])).unwrap();
+        let (chain, key) = text.split_at(text.find("-----BEGIN PRIVATE KEY").unwrap());
+        let files = [("tls.crt", chain), ("tls.key", key)].map(|(file, text)| {
+            let path = authority.directory.join(file);
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        format!("tls.keystore_path=\"{}\" tls.key_path=\"{}\"", files[0].display(), files[1].display())
     });
     format!("tls.enabled=\"true\" tls.truststore_path=\"{}\" {own}", authority.file().display())
 }
@@ -171,6 +178,15 @@ async fn tls_router(authority: &Authority, clients: ClientCertificates) -> Route
     let identity = authority.certify("router", &["127.0.0.1"]).identity();
     let tls = Some(RouterTls { identity, clients });
     Router::start(&RouterConfig { port: 0, tls, ..RouterConfig::default() }).await.expect("a port")
+}
+
+#[tokio::test]
+async fn key_without_its_certificate_is_refused() {
+    let authority = Authority::new("tunnel-key");
+    let attributes = format!("{} tls.key_path=\"key.pem\"", attributes(&authority, None));
+    let place = SocketAddr::from(([127, 0, 0, 1], 1));
+    let error = cluster(&[place], &attributes).builder("A").connect("key").await.unwrap_err().to_string();
+    assert!(error.contains("tls.key_path needs tls.keystore_path"), "{error}");
 }
 
 #[tokio::test]

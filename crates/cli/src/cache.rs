@@ -109,7 +109,7 @@ enum Verb {
     Stats {
         /// Name of the cache
         cache: String,
-        /// Print one JSON object; null is not counted
+        /// Print one JSON object, with null for a statistic that the server does not count
         #[arg(long)]
         json: bool,
     },

@@ -1,7 +1,7 @@
 //! An event is one line: data of peers and clients are in fields, which are escaped here only.
 
 use std::fmt::{self, Write};
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 
 use clap::ValueEnum;
 use tracing::Subscriber;
@@ -34,11 +34,11 @@ pub(crate) fn init(filter: EnvFilter, format: LogFormat) {
     };
 }
 
-/// JSON escapes control characters itself.
 fn json<W>(filter: EnvFilter, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    let writer = EscapedLines(writer);
     tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(writer).finish()
 }
 
@@ -52,6 +52,33 @@ where
         .with_ansi(is_terminal)
         .with_writer(writer)
         .finish()
+}
+
+/// Writes lines of JSON. JSON itself escapes only the controls of ASCII; the others are escaped here, in the form of JSON.
+struct EscapedLines<W>(W);
+
+struct EscapedWriter<O>(O);
+
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for EscapedLines<W> {
+    type Writer = EscapedWriter<W::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        EscapedWriter(self.0.make_writer())
+    }
+}
+
+impl<O: io::Write> io::Write for EscapedWriter<O> {
+    /// The subscriber writes whole lines.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut escaped = String::new();
+        let _ = Escaping { to: &mut escaped, kept: "\n" }.write_str(&String::from_utf8_lossy(bytes));
+        self.0.write_all(escaped.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// As `tracing_subscriber` does, but escaped.
@@ -161,7 +188,7 @@ mod tests {
         let lines: Vec<serde_json::Value> =
             log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 2, "{log}");
-        assert!(!log.replace('\n', "").contains(|c: char| c.is_ascii_control()), "{log:?}");
+        assert!(!log.replace('\n', "").contains(|c: char| c.is_control() || c == '\u{202e}'), "{log:?}");
         let [first, second] = &lines[..] else { panic!("{log}") };
         assert_eq!((&first["level"], &first["message"]), (&"WARN".into(), &"is slow".into()));
         assert_eq!((&first["cache"], &first["nodes"]), (&HOSTILE.into(), &3.into()));
@@ -169,7 +196,8 @@ mod tests {
         assert!(first["timestamp"].is_string() && first["target"] == "consort::log::tests");
     }
 
-    const HOSTILE: &str = "x\n2026-01-01T00:00:00Z ERROR forged: \r\u{1b}[31m\u{202e}\u{85}\u{7}";
+    const HOSTILE: &str =
+        "x\n2026-01-01T00:00:00Z ERROR forged: \r\u{1b}[31m\u{202e}\u{85}\u{7f}\u{9b}31m\u{7}";
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer\n\u{1b}[31m")]

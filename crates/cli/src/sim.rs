@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use consort_sim::{Growth, Mix, Plan, Report, grid, grow, replay, run, simulated_stacks};
 
-use self::seeds::Seeds;
+use self::seeds::{Seeds, sums_text};
 use self::sites::SitesOf;
 use crate::perf::range::{self, MEMBERS_MAX};
 
@@ -209,31 +209,8 @@ impl Swarm {
 
     fn run(&self) -> ExitCode {
         match self.of.seed {
-            Some(seed) => self.replay(seed),
+            Some(seed) => self.of.replay(seed, replay(&self.plan(), seed), channel_summary),
             None => self.swarm(),
-        }
-    }
-
-    fn replay(&self, seed: u64) -> ExitCode {
-        let (result, story) = replay(&self.plan(), seed);
-        if !self.of.json {
-            story.iter().for_each(|line| println!("{line}"));
-            println!();
-        }
-        match result {
-            Ok(report) => {
-                if self.of.json {
-                    println!("{}", json(&[(seed, report)]));
-                } else {
-                    print!("{}", table(&[(seed, report.clone())]));
-                    println!("trace {:016x}", report.trace);
-                }
-                ExitCode::SUCCESS
-            }
-            Err(violation) => {
-                println!("{violation}");
-                ExitCode::FAILURE
-            }
         }
     }
 
@@ -254,23 +231,7 @@ impl Swarm {
             plan = plan.with_workload(grid::WorkloadMix::NONE);
         }
         match self.of.seed {
-            Some(seed) => {
-                let (result, story) = grid::replay(&plan, seed);
-                if !self.of.json {
-                    story.iter().for_each(|line| println!("{line}"));
-                    println!();
-                }
-                match result {
-                    Ok(report) => {
-                        print!("{}", grid_summary(&[(seed, report)], self.of.json));
-                        ExitCode::SUCCESS
-                    }
-                    Err(violation) => {
-                        println!("{violation}");
-                        ExitCode::FAILURE
-                    }
-                }
-            }
+            Some(seed) => self.of.replay(seed, grid::replay(&plan, seed), grid_summary),
             None => {
                 self.of.each(|seed| grid::run(&plan, seed), grid_summary, |seed| self.replay_command(seed))
             }
@@ -279,9 +240,7 @@ impl Swarm {
 
     fn swarm(&self) -> ExitCode {
         let plan = self.plan();
-        let summary =
-            |reports: &[(u64, Report)], json| if json { self::json(reports) + "\n" } else { table(reports) };
-        self.of.each(|seed| run(&plan, seed), summary, |seed| self.replay_command(seed))
+        self.of.each(|seed| run(&plan, seed), channel_summary, |seed| self.replay_command(seed))
     }
 
     fn replay_command(&self, seed: u64) -> String {
@@ -318,21 +277,19 @@ fn grid_summary(reports: &[(u64, grid::Report)], json: bool) -> String {
         ("refusals", sum(&|report| report.refusals)),
         ("beginnings", sum(&|report| report.beginnings)),
     ];
-    let trace = match reports {
-        [(_, report)] => Some(format!("{:016x}", report.trace)),
-        _ => None,
-    };
-    if json {
-        let mut fields: serde_json::Map<String, serde_json::Value> =
-            sums.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
-        fields.insert("settled_seconds_max".to_owned(), longest.as_secs_f64().into());
-        fields.extend(trace.map(|trace| ("trace".to_owned(), trace.into())));
-        return serde_json::Value::from(fields).to_string() + "\n";
+    let trace = if let [(_, report)] = reports { Some(report.trace) } else { None };
+    sums_text(&sums, Some(longest), trace, json)
+}
+
+/// One run has its trace, too.
+fn channel_summary(reports: &[(u64, Report)], is_json: bool) -> String {
+    if is_json {
+        return json(reports) + "\n";
     }
-    let mut text: String = sums.iter().map(|(name, value)| format!("{name:<24}{value:>16}\n")).collect();
-    text += &format!("{:<24}{:>16}\n", "settled, longest", format!("{:.2} s", longest.as_secs_f64()));
-    text += &trace.map(|trace| format!("trace {trace}\n")).unwrap_or_default();
-    text
+    match reports {
+        [(_, report)] => table(reports) + &format!("trace {:016x}\n", report.trace),
+        _ => table(reports),
+    }
 }
 
 struct Summary {

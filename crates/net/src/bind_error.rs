@@ -54,6 +54,9 @@ pub enum TlsError {
         "tls.enabled needs tls.truststore_path, the path of a PEM file with the authorities of routers' certificates"
     )]
     NoRoots,
+    /// A private key without its certificate.
+    #[error("tls.key_path needs tls.keystore_path, the path of a PEM file with the certificate of this key")]
+    KeyAlone,
     /// The files or names are unusable.
     #[cfg(feature = "tls")]
     #[error(transparent)]

@@ -10,19 +10,29 @@ use crate::claims::root;
 const TOOLS: [(&str, &str, &str); 2] =
     [("buildah", "--version", "buildah"), ("mmdebstrap", "--version", "mmdebstrap")];
 
+/// It keeps the base image.
+const DIRECTORY: &str = "target/release-image";
+
 /// The script's exit code if Debian's packages cannot be had.
 const WITHOUT_PACKAGES: i32 = 3;
 
+/// Removes the base image of an earlier release, whose packages may have known vulnerabilities by now.
+pub(super) fn remove_base() -> Result<(), String> {
+    let directory = root().join(DIRECTORY);
+    match fs::remove_dir_all(&directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", directory.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Makes the archive, or returns why it is left out.
 pub(super) fn make(release: &Release) -> Result<Option<String>, String> {
-    let missing = TOOLS.iter().find(|(tool, argument, _)| !crate::interop::is_there(tool, argument));
-    if let Some((tool, _, package)) = missing {
-        return Ok(Some(format!("`{tool}` is not installed (Debian's package {package})")));
+    if let Some(reason) = obstacle()? {
+        return Ok(Some(reason));
     }
-    if !is_root()? {
-        return Ok(Some("buildah and mmdebstrap need root here".to_owned()));
-    }
-    let directory = root().join("target/release-image");
+    let directory = root().join(DIRECTORY);
     fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let layout = directory.join("oci");
     if layout.exists() {
@@ -30,7 +40,7 @@ pub(super) fn make(release: &Release) -> Result<Option<String>, String> {
     }
     let mut build = Command::new("bash");
     build.arg(root().join("interop/kubernetes/image.sh")).arg(root()).arg(&release.binary).arg(&directory);
-    build.arg(&release.time).arg(format!("oci:{}:{}", layout.display(), release.version));
+    build.arg(&release.time).arg(format!("oci:{}:localhost/consort:{}", layout.display(), release.version));
     let built = build.stdin(Stdio::null()).output().map_err(|error| format!("image.sh: {error}"))?;
     if built.status.code() == Some(WITHOUT_PACKAGES) {
         let errors = String::from_utf8_lossy(&built.stderr);
@@ -44,6 +54,15 @@ pub(super) fn make(release: &Release) -> Result<Option<String>, String> {
     archive::make_plain(&layout, &release.output.join(name), &release.time)?;
     fs::remove_dir_all(&layout).map_err(|error| format!("{}: {error}", layout.display()))?;
     Ok(None)
+}
+
+/// Returns why no image can be built here, if so.
+pub(super) fn obstacle() -> Result<Option<String>, String> {
+    let missing = TOOLS.iter().find(|(tool, argument, _)| !crate::interop::is_there(tool, argument));
+    if let Some((tool, _, package)) = missing {
+        return Ok(Some(format!("`{tool}` is not installed (Debian's package {package})")));
+    }
+    Ok((!is_root()?).then(|| "buildah and mmdebstrap need root here".to_owned()))
 }
 
 fn is_root() -> Result<bool, String> {

@@ -1,5 +1,6 @@
-//! `cargo xtask release`: every file of a release, made from the sources here without network. The same commit and the same
-//! binary give the same bytes: names are sorted, and times are those of the commit.
+//! `cargo xtask release`: every file of a release, made from the sources here. Only the image needs the network, for the packages of its
+//! base. The same commit, the same binary and the same base image give the same bytes: names are sorted, and times are those of the
+//! commit.
 
 mod archive;
 mod debian;
@@ -52,6 +53,7 @@ pub(crate) fn run(output: Option<&str>, binary: Option<&str>) -> ExitCode {
     // A name without a slash would be looked up in PATH.
     let given = |binary: &str| fs::canonicalize(binary).map_err(|error| format!("{binary}: {error}"));
     let made = binary.map_or_else(build, given);
+    let made = made.and_then(|binary| image::remove_base().map(|()| binary));
     match made.and_then(|binary| make(&binary, &output)) {
         Ok(files) => {
             println!("{} files in {}:", files.len(), output.display());
@@ -67,11 +69,15 @@ pub(crate) fn run(output: Option<&str>, binary: Option<&str>) -> ExitCode {
 
 /// Makes a release twice from one binary and compares the bytes.
 pub(crate) fn check() -> Outcome {
-    let missing: Vec<String> = TOOLS
+    let mut missing: Vec<String> = TOOLS
         .iter()
         .filter(|(tool, argument, _)| !crate::interop::is_there(tool, argument))
         .map(|(tool, _, package)| format!("`{tool}` ({package})"))
         .collect();
+    match image::obstacle() {
+        Ok(obstacle) => missing.extend(obstacle.map(|reason| format!("the image ({reason})"))),
+        Err(error) => return Outcome::Failed(error),
+    }
     if !missing.is_empty() {
         return Outcome::Missing(missing.join(", "));
     }

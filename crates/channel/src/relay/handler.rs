@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use consort_group::{Message, MessageBatch, RelayEvent};
+use consort_group::{Address, Message, MessageBatch, RelayEvent};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -67,8 +67,8 @@ impl RelayHandler {
     }
 
     /// Returns whether a message may go to other sites.
-    fn is_concerned(message: &Message) -> bool {
-        message.dest.as_ref().is_none_or(consort_group::Address::is_of_site)
+    fn is_concerned(dest: Option<&Address>) -> bool {
+        dest.is_none_or(Address::is_of_site)
     }
 
     fn set_master(&self, is_site_master: bool) {
@@ -131,8 +131,8 @@ impl SiteTraffic for RelayHandler {
         }
     }
 
-    fn has_room(&self, message: &Message) -> bool {
-        !Self::is_concerned(message) || self.outbound.has_room()
+    fn has_room(&self, dest: Option<&Address>) -> bool {
+        !Self::is_concerned(dest) || self.outbound.has_room()
     }
 
     fn wait_for_room(&self) -> Pending<'_> {

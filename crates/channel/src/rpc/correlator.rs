@@ -43,9 +43,10 @@ pub(super) struct Group {
 impl Group {
     /// Whether the response was awaited, and whether it completes the call.
     fn answer(&mut self, member: &Address, result: &mut Answer, decision: FilterDecision) -> (bool, bool) {
-        let Some(at) = self.missing.iter().position(|called| is_answer_of(called, member)) else {
-            return (false, false);
-        };
+        // The member itself before the site master, which another one may answer for.
+        let at = self.missing.iter().position(|called| called == member);
+        let at = at.or_else(|| self.missing.iter().position(|called| is_answer_of(called, member)));
+        let Some(at) = at else { return (false, false) };
         let called = self.missing.swap_remove(at);
         let result = std::mem::replace(result, Ok(Payload::Empty));
         let is_good = result.is_ok();
@@ -442,8 +443,25 @@ mod tests {
         assert!(other.try_recv().is_err() && both.try_recv().is_err());
         correlator.answer(group_id, &of_sfo, Ok(Payload::Empty));
         let rows = both.try_recv().unwrap().unwrap().into_iter().map(|row| (row.member, row.result));
-        let lost = (of_nyc, Err(RpcError::SiteUnreachable("nyc".into())));
+        let lost = (of_nyc.clone(), Err(RpcError::SiteUnreachable("nyc".into())));
         assert_eq!(rows.collect::<Vec<_>>(), [lost, (of_sfo, Ok(Payload::Empty))]);
+    }
+
+    #[test]
+    fn response_of_a_called_member_is_not_that_of_its_site_master() {
+        let (own, other) = (member(7).in_site("nyc", None), member(8).in_site("nyc", None));
+        let master = Address::site_master("nyc");
+        for called in [vec![master.clone(), own.clone()], vec![own.clone(), master.clone()]] {
+            let correlator = correlator();
+            let options = RequestOptions::all(SECOND);
+            let wait = |done| Wait::group(called, &options, done);
+            let (id, mut outcome) = correlator.open(SECOND, false, None, wait).unwrap();
+            correlator.answer(id, &own, Ok(Payload::Long(7)));
+            correlator.answer(id, &other, Ok(Payload::Long(8)));
+            let rows = outcome.try_recv().unwrap().unwrap().into_iter().map(|row| (row.member, row.result));
+            let expected = [(own.clone(), Ok(Payload::Long(7))), (master.clone(), Ok(Payload::Long(8)))];
+            assert_eq!(rows.collect::<Vec<_>>(), expected);
+        }
     }
 
     #[test]

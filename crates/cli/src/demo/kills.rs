@@ -33,7 +33,7 @@ impl Kill {
             "server": self.server,
             "coordinator": self.is_coordinator,
             "requests_per_second": self.samples.before.round(),
-            "first_answer_ms": milliseconds(self.samples.until_answered()),
+            "first_answer_ms": self.samples.until_answered().map(milliseconds),
             "previous_rate_ms": self.samples.until_previous_rate().map(milliseconds),
         })
     }
@@ -47,7 +47,7 @@ fn milliseconds(time: Duration) -> f64 {
 struct Order(Vec<usize>);
 
 impl Order {
-    /// Coordinators and others take turns.
+    /// Each position of the view in turn, the coordinator first.
     fn victim(&mut self, nth: usize) -> (usize, bool) {
         let position = nth % self.0.len();
         let victim = self.0.remove(position);
@@ -69,7 +69,7 @@ pub(super) async fn run(
     let clients = Clients::connect(&at.join(","), 1, 1, OWNERS).await?;
     clients.populate(&Test { settings: settings.clone(), warmup_ms: 0 }).await?;
     settle(&servers, &clients).await?;
-    // As long as it takes: it is ended.
+    // An upper limit: `running.end()` ends the test.
     let longest = settings.time * kills as f64 + SETTLE_TIME_MAX.as_secs_f64() * (kills + 1) as f64;
     let test = Test { settings: Settings { time: longest, ..settings.clone() }, warmup_ms: 0 };
     let running = clients.start(&test);
@@ -135,22 +135,26 @@ async fn are_healthy(all: &[SocketAddr]) -> bool {
 }
 
 fn print_row(nth: usize, kill: &Kill) {
-    let rate = kill.samples.until_previous_rate();
+    let shown = |time: Option<Duration>| {
+        time.map_or_else(|| "never".to_owned(), |time| format!("{:.1} ms", milliseconds(time)))
+    };
     println!(
-        "{:>6}  {:>6}  {:>11}  {:>10}  {:>9.1} ms  {}",
+        "{:>6}  {:>6}  {:>11}  {:>10}  {:>12}  {:>13}",
         nth + 1,
         kill.server,
         if kill.is_coordinator { "yes" } else { "no" },
         grouped(kill.samples.before),
-        milliseconds(kill.samples.until_answered()),
-        rate.map_or("       never".to_owned(), |time| format!("{:>10.1} ms", milliseconds(time)))
+        shown(kill.samples.until_answered()),
+        shown(kill.samples.until_previous_rate())
     );
 }
 
 fn print_summary(all: &[Kill], failed: u64, is_json: bool) {
-    let mut answered: Vec<Duration> = all.iter().map(|kill| kill.samples.until_answered()).collect();
-    let mut resumed: Vec<Duration> =
-        all.iter().map(|kill| kill.samples.until_previous_rate().unwrap_or(MOVING_MAX)).collect();
+    // A kill after which nothing was answered counts as the longest time.
+    let of = |time: fn(&Samples) -> Option<Duration>| -> Vec<Duration> {
+        all.iter().map(|kill| time(&kill.samples).unwrap_or(MOVING_MAX)).collect()
+    };
+    let (mut answered, mut resumed) = (of(Samples::until_answered), of(Samples::until_previous_rate));
     answered.sort_unstable();
     resumed.sort_unstable();
     let [median, worst] = [median_of, worst_of].map(|of| [of(&answered), of(&resumed)].map(milliseconds));
@@ -194,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn victims_are_coordinators_and_others_in_turn() {
+    fn victims_are_at_each_position_of_the_view_in_turn() {
         let mut order = Order(vec![0, 1, 2]);
         let victims: Vec<(usize, bool)> = (0..4).map(|nth| order.victim(nth)).collect();
         assert_eq!(victims, [(0, true), (2, false), (2, false), (1, true)]);

@@ -30,22 +30,22 @@ use crate::shutdown::Signals;
     consort demo --config udp.xml --time 2\n  \
     consort demo --grid\n  \
     consort demo --kills 20 --servers 5\n\n\
-    Servers listen on 127.0.0.1, ports 11222, 11223 and 11224, or on other ports if\n\
-    these are taken. The exit code is 1 if a key is lost, or if an operation fails\n\
+    Servers listen on 127.0.0.1, ports from 11222 on, or on other ports if these are\n\
+    taken. The exit code is 1 if a key is lost, or if an operation fails\n\
     for another reason than the killed server."
 )]
 pub(crate) struct Demo {
     #[command(flatten)]
     join: Join,
     /// Seconds of the first test, and of the second one before and after the kill
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, conflicts_with = "kills")]
     time: f64,
     /// Run four members of an embedded grid without servers: show the moved segments after a death, and check every copy of
     /// every key. The members end with the command
     #[arg(long)]
     grid: bool,
-    /// Kill a server this many times, coordinators and others in turn, and report how long requests waited. Each starts again
-    /// before the next kill
+    /// Kill a server this many times, at each position of the view in turn, and report how long requests waited. Each starts
+    /// again before the next kill
     #[arg(long, value_name = "N", conflicts_with = "grid", value_parser = kills_in_range)]
     kills: Option<usize>,
     /// With --kills: number of servers

@@ -18,8 +18,8 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Returns when the longest pause without an answer ended.
-    pub(super) fn until_answered(&self) -> Duration {
+    /// Returns when the longest pause without an answer ended, if it did.
+    pub(super) fn until_answered(&self) -> Option<Duration> {
         let mut last = self.all.first().copied().unwrap_or_default();
         let (mut longest, mut until) = (Duration::ZERO, Duration::ZERO);
         for &(at, done) in &self.all {
@@ -30,12 +30,13 @@ impl Samples {
                 last = (at, done);
             }
         }
-        until
+        let end = self.all.last().map_or(Duration::ZERO, |(at, _)| *at);
+        (end - last.0 <= longest).then_some(until)
     }
 
     /// Returns the time from which the previous rate holds again, if ever.
     pub(super) fn until_previous_rate(&self) -> Option<Duration> {
-        let answered = self.until_answered();
+        let answered = self.until_answered()?;
         let mut begins = self.all.iter().map(|(at, _)| *at).filter(|at| *at >= answered);
         begins.find(|&begin| WINDOWS.iter().all(|&window| self.has_rate(begin, window)))
     }
@@ -85,8 +86,14 @@ mod tests {
     #[test]
     fn pause_after_a_kill_ends_with_the_first_answer() {
         let samples = with_pause(3, 80, 10);
-        assert_eq!(samples.until_answered(), Duration::from_millis(81));
+        assert_eq!(samples.until_answered(), Some(Duration::from_millis(81)));
         assert_eq!(samples.until_previous_rate(), Some(Duration::from_millis(81)));
+    }
+
+    #[test]
+    fn pause_that_does_not_end_has_no_end() {
+        let samples = with_pause(500, 1_000, 10);
+        assert_eq!((samples.until_answered(), samples.until_previous_rate()), (None, None));
     }
 
     #[test]

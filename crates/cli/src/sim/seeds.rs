@@ -1,6 +1,6 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use consort_sim::Violation;
@@ -38,6 +38,29 @@ impl Seeds {
 
     pub(super) fn faults_option(&self) -> &'static str {
         if self.has_faults() { "" } else { " --faults none" }
+    }
+
+    /// Replays a seed: prints its faults and views, and the summary or the violation.
+    pub(super) fn replay<R>(
+        &self,
+        seed: u64,
+        (result, story): (Result<R, Violation>, Vec<String>),
+        summary: impl Fn(&[(u64, R)], bool) -> String,
+    ) -> ExitCode {
+        if !self.json {
+            story.iter().for_each(|line| println!("{line}"));
+            println!();
+        }
+        match result {
+            Ok(report) => {
+                print!("{}", summary(&[(seed, report)], self.json));
+                ExitCode::SUCCESS
+            }
+            Err(violation) => {
+                println!("{violation}");
+                ExitCode::FAILURE
+            }
+        }
     }
 
     /// Runs each seed. Prints violations with the commands that replay their seeds, and a summary of the others.
@@ -79,4 +102,28 @@ impl Seeds {
         }
         ExitCode::SUCCESS
     }
+}
+
+/// Sums over runs, with the trace of a single one: as JSON, or a row each.
+pub(super) fn sums_text(
+    sums: &[(&str, u64)],
+    longest: Option<Duration>,
+    trace: Option<u64>,
+    json: bool,
+) -> String {
+    let trace = trace.map(|trace| format!("{trace:016x}"));
+    if json {
+        let named = |name: &str| name.replace(' ', "_");
+        let mut fields: serde_json::Map<String, serde_json::Value> =
+            sums.iter().map(|(name, value)| (named(name), (*value).into())).collect();
+        fields.extend(longest.map(|time| ("settled_seconds_max".to_owned(), time.as_secs_f64().into())));
+        fields.extend(trace.map(|trace| ("trace".to_owned(), trace.into())));
+        return serde_json::Value::from(fields).to_string() + "\n";
+    }
+    let mut text: String = sums.iter().map(|(name, value)| format!("{name:<24}{value:>16}\n")).collect();
+    if let Some(longest) = longest {
+        text += &format!("{:<24}{:>16}\n", "settled, longest", format!("{:.2} s", longest.as_secs_f64()));
+    }
+    text += &trace.map(|trace| format!("trace {trace}\n")).unwrap_or_default();
+    text
 }

@@ -3,7 +3,7 @@ use std::process::ExitCode;
 use clap::Args;
 use consort_sim::sites::{Plan, Report, replay, run};
 
-use super::seeds::Seeds;
+use super::seeds::{Seeds, sums_text};
 use crate::perf::range::within;
 
 #[derive(Args)]
@@ -36,27 +36,17 @@ fn masters(text: &str) -> Result<usize, String> {
 }
 
 impl SitesOf {
-    pub(super) fn run(&self) -> ExitCode {
+    fn plan(&self) -> Plan {
         let plan = Plan::new(self.sites, self.members, self.masters);
-        let plan = if self.of.has_faults() { plan } else { plan.without_faults() };
+        if self.of.has_faults() { plan } else { plan.without_faults() }
+    }
+
+    pub(super) fn run(&self) -> ExitCode {
+        let plan = self.plan();
         let Some(seed) = self.of.seed else {
             return self.of.each(|seed| run(&plan, seed), summary, |seed| self.replay_command(seed));
         };
-        let (result, story) = replay(&plan, seed);
-        if !self.of.json {
-            story.iter().for_each(|line| println!("{line}"));
-            println!();
-        }
-        match result {
-            Ok(report) => {
-                print!("{}", summary(&[(seed, report)], self.of.json));
-                ExitCode::SUCCESS
-            }
-            Err(violation) => {
-                println!("{violation}");
-                ExitCode::FAILURE
-            }
-        }
+        self.of.replay(seed, replay(&plan, seed), summary)
     }
 
     fn replay_command(&self, seed: u64) -> String {
@@ -77,18 +67,40 @@ fn summary(reports: &[(u64, Report)], json: bool) -> String {
         ("unreachable", sum(|report| report.unreachable)),
         ("changed ways", sum(|report| report.failovers as u64)),
     ];
-    let trace = match reports {
-        [(_, report)] => Some(format!("{:016x}", report.trace)),
-        _ => None,
-    };
-    if json {
-        let named = |name: &str| name.replace(' ', "_");
-        let mut fields: serde_json::Map<String, serde_json::Value> =
-            sums.iter().map(|(name, value)| (named(name), (*value).into())).collect();
-        fields.extend(trace.map(|trace| ("trace".to_owned(), trace.into())));
-        return serde_json::Value::from(fields).to_string() + "\n";
+    let trace = if let [(_, report)] = reports { Some(report.trace) } else { None };
+    sums_text(&sums, None, trace, json)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        sites: SitesOf,
     }
-    let mut text: String = sums.iter().map(|(name, value)| format!("{name:<24}{value:>16}\n")).collect();
-    text += &trace.map(|trace| format!("trace {trace}\n")).unwrap_or_default();
-    text
+
+    #[test]
+    fn each_option_reaches_the_plan_and_the_command_that_replays_a_seed() {
+        let of = |line: &str| {
+            Line::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{error}")).sites
+        };
+        let all = of("sites --sites 3 --members 4 --masters 2 --faults none --seed 7");
+        assert_eq!(
+            all.replay_command(7),
+            "consort sim sites --sites 3 --members 4 --masters 2 --faults none --seed 7"
+        );
+        let plan = |line: &str| format!("{:?}", of(line).plan());
+        let default = plan("sites");
+        for line in ["sites --sites 3", "sites --members 4", "sites --masters 2", "sites --faults none"] {
+            assert_ne!(plan(line), default, "{line}");
+        }
+        for wrong in ["sites --sites 4", "sites --members 1", "sites --masters 0", "sites --seed 1 --seeds 2"]
+        {
+            assert!(Line::try_parse_from(wrong.split(' ')).is_err(), "{wrong}");
+        }
+    }
 }

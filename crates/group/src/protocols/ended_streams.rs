@@ -1,8 +1,8 @@
 //! Members whose connection ended as it does when a process dies.
 //!
 //! The host of a process that ends closes its sockets: the peer reads the end of the stream, without the word that precedes
-//! a close in order. A firewall or another host in between cannot do that, it resets. Of an end that another member has read
-//! this one learns by a mark in its suspicion: a payload, which JGroups and older versions ignore.
+//! a close in order. A firewall or another host in between cannot do that, it resets. A mark in
+//! a suspicion reports an end that another member has read. It is in the payload, which JGroups and older versions ignore.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

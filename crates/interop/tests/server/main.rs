@@ -256,6 +256,24 @@ fn commands_end_silently_without_a_reader() {
     });
 }
 
+#[test]
+fn demo_kills_each_position_of_the_view_and_reports_the_pauses() {
+    in_own_network("demo_kills_each_position_of_the_view_and_reports_the_pauses", async {
+        let run = Tool::run_consort(&["demo", "--kills=2", "--servers=4", "--json"]);
+        let report: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+        assert!(run.status.success() && report["failed"] == 0, "{report}");
+        let kills = report["kills"].as_array().expect("kills");
+        let coordinators: Vec<&Value> = kills.iter().map(|kill| &kill["coordinator"]).collect();
+        assert_eq!(coordinators, [true, false]);
+        for kill in kills {
+            let [answered, resumed] = ["first_answer_ms", "previous_rate_ms"].map(|name| kill[name].as_f64());
+            assert!(answered > Some(0.0) && answered <= resumed, "{kill}");
+        }
+        let refused = Tool::run_consort(&["demo", "--kills=1", "--time=9"]);
+        assert_eq!(refused.status.code(), Some(2), "the time of a test has no effect on kills");
+    });
+}
+
 /// Issue 4, line 7: three servers, the test through Hot Rod, a server that is killed under load and restarted, and a graceful
 /// end.
 #[test]

@@ -65,6 +65,12 @@ async fn probe(to: SocketAddr, within: Duration) -> PortState {
         Ok(Ok(())) => PortState::Open,
         // The host itself refuses. Without a way there the error is another one.
         Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => PortState::Refused,
+        // The connection waited for a process, which closed its socket or died before it accepted.
+        Ok(Err(error))
+            if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) =>
+        {
+            PortState::Open
+        }
         Ok(Err(error)) => {
             tracing::debug!(%to, %error, "no answer of the port");
             PortState::Unknown
@@ -115,6 +121,23 @@ mod tests {
         let at = PhysAddr::from(listener.local_addr().unwrap());
         assert_eq!(state_of(at).await, PortState::Open);
         drop(listener);
+        assert_eq!(state_of(at).await, PortState::Refused);
+    }
+
+    #[tokio::test]
+    async fn port_whose_process_ends_before_it_accepts_is_open_for_the_last_time() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = PhysAddr::from(listener.local_addr().unwrap());
+        let (mut probes, mut outcomes) =
+            (PortProbes::new(&Arc::new(Signals::default())), Outcomes::default());
+        probes.add(Token::new(3, 1), at, WITHIN, &mut outcomes);
+        assert_eq!(outcomes, [], "the connection is in the listener's queue");
+        drop(listener);
+        while outcomes.is_empty() {
+            tokio::task::yield_now().await;
+            probes.poll(&mut outcomes);
+        }
+        assert_eq!(outcomes.pop_front(), Some((Token::new(3, 1), Outcome::Port(PortState::Open))));
         assert_eq!(state_of(at).await, PortState::Refused);
     }
 

@@ -106,6 +106,9 @@ mod with_rustls {
                 return Ok(None);
             }
             let keystore = config.keystore_path.as_deref();
+            if keystore.is_none() && config.key_path.is_some() {
+                return Err(TlsError::KeyAlone);
+            }
             let key = |keystore| config.key_path.as_deref().unwrap_or(keystore);
             let identity =
                 keystore.map(|keystore| Identity::from_files(keystore, key(keystore))).transpose()?;

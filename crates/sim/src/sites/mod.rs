@@ -217,6 +217,7 @@ fn play(plan: &Plan, world: &mut World<Sites>) -> Result<Report, Broken> {
         return Err(broken);
     }
     checks::completeness(world, &first)?;
+    crate::checks::proofs(&world.nodes)?;
     if !plan.has_faults {
         checks::nothing_lost(world)?;
     }

@@ -119,7 +119,11 @@ fn may_change(world: &World<Sites>, id: Id, before: &Latest, path: &Path, bridge
             node.is_none_or(|node| !node.is_alive() || lacked_master(node, master))
         }
         // The first site master of a view relays all multicasts.
-        _ if old.from != path.from => true,
+        _ if old.from != path.from => [old.from, path.from].iter().any(|&node| {
+            let node = &world.nodes[node];
+            let was_first = |view: &View| view.members().first() == Some(&node.address);
+            !node.is_alive() || node.views_between(*relayed_at, now).any(|view| !was_first(view))
+        }),
         _ => lacked(&world.nodes[bridge], &old.to) || lacked(&world.nodes[path.from], &sender.address),
     }
 }

@@ -1,10 +1,11 @@
 //! Proofs of crashes: a suspect whose connection ended, and whose ports are closed, needs no further verification.
 //!
-//! The host of a dead process is well: it ends the process's streams and refuses connections to its ports. A proof needs all
-//! of this at the member that will make the next view:
+//! The host of a dead process is well: it ends the process's streams and refuses connections to its ports. The member that
+//! will make the next view needs all of this for a proof:
 //!
 //! * a connection of the suspect ended, FD_SOCK2's or the transport's here, or FD_SOCK2's at the member that suspects it,
-//!   without a close in order and without a reset ([`super::super::ended_streams`]). A firewall that rejects resets, a full queue of connections ends nothing;
+//!   without a close in order and without a reset ([`super::super::ended_streams`]). A firewall that rejects packets sends
+//!   resets, and a full queue of connections ends no connection;
 //! * the transport's port, and the suspect's FD_SOCK2 port if it is certain, refuse some connections in a row. A live member,
 //!   or another process on that port, goes on accepting; a silent host or network does not answer;
 //! * no message of the suspect arrives meanwhile.
@@ -51,6 +52,8 @@ struct Proof {
 #[derive(Default)]
 pub(super) struct Proofs {
     running: BTreeMap<Address, Proof>,
+    /// Members of the view whose crash is proven: further evidence proves nothing new.
+    crashed: BTreeSet<Address>,
     proven: u64,
 }
 
@@ -73,10 +76,12 @@ impl Proofs {
 
     pub(super) fn retain(&mut self, keep: impl Fn(&Address) -> bool) {
         self.running.retain(|member, _| keep(member));
+        self.crashed.retain(keep);
     }
 
     pub(super) fn clear(&mut self) {
         self.running.clear();
+        self.crashed.clear();
     }
 }
 
@@ -87,7 +92,8 @@ impl FdSock2 {
             return;
         }
         for member in self.ring.acted_on(cx) {
-            if self.proofs.running.len() >= PROOFS_MAX || self.proofs.running.contains_key(&member) {
+            let Proofs { running, crashed, .. } = &self.proofs;
+            if running.len() >= PROOFS_MAX || running.contains_key(&member) || crashed.contains(&member) {
                 continue;
             }
             let Some(ended) = self.ring.ended.get(cx.now(), &member) else { continue };
@@ -183,6 +189,7 @@ impl FdSock2 {
 
     fn proven(&mut self, cx: &mut Cx<'_>, member: Address) {
         self.proofs.proven += 1;
+        self.proofs.crashed.insert(member.clone());
         self.end_proof(cx, &member);
         let name = cx.shared().book.member(&member);
         tracing::info!(member = %name, "the member has crashed: its connection ended, and its host refuses its ports");

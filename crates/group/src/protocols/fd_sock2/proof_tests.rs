@@ -192,7 +192,8 @@ fn end_of_the_connection_may_come_after_the_suspicion() {
     harness.up(from_member(FdSock2Header::Suspect(vec![member(3)]), 2));
     assert_eq!(probes(&mut harness), []);
     die(&mut harness, listener(), 9);
-    assert_eq!(answer_all(&mut harness, PortState::Refused), [at(3, 0)]);
+    let all: Vec<PhysAddr> = (0..4).map(|offset| at(3, offset)).collect();
+    assert_eq!(answer_all(&mut harness, PortState::Refused), all, "it has named its address itself");
 }
 
 #[test]
@@ -209,6 +210,31 @@ fn end_of_the_transports_connection_is_evidence_but_no_suspicion() {
 /// The layer's first effect.
 fn listener() -> Token {
     Token::new(1, 0)
+}
+
+#[test]
+fn number_of_refused_probes_is_that_of_the_configuration() {
+    let config = FdSock2Config { num_refused_probes: 1, ..FdSock2Config::default() };
+    let mut layer = FdSock2::new(config);
+    layer.ring.ended.note(crate::Time::ZERO, member(2), Some(at(2, 0)));
+    let mut harness = Harness::new(layer);
+    harness.learn(2);
+    harness.install(view(1, &[1, 2, 3])).up(from_member(FdSock2Header::Suspect(vec![member(2)]), 3));
+    answer_all(&mut harness, PortState::Refused);
+    assert_eq!(proven(&mut harness), [member(2)]);
+}
+
+#[test]
+fn crash_is_proven_once() {
+    let mut harness = with_dead_neighbour();
+    for _ in 0..3 {
+        answer_all(&mut harness, PortState::Refused);
+        harness.advance(PAUSE);
+    }
+    assert_eq!(proven(&mut harness), [member(2)]);
+    harness.raise(Event::StreamEnded(vec![member(2)]));
+    assert_eq!(probes(&mut harness), [], "the view without it has not come yet");
+    assert_eq!(harness.count(StackCount::ProvenCrashes), 1);
 }
 
 #[test]

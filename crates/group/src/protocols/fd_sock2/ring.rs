@@ -208,7 +208,9 @@ impl FdSock2 {
         let Some(member) = conn.member.or_else(named_on_other) else { return };
         let is_member = cx.view().is_some_and(|view| view.contains(&member));
         if is_member && !cx.is_local(&member) {
-            self.ring.ended.note(cx.now(), member, Some(conn.peer));
+            // The address of an accepted connection is the peer's own word.
+            let listener = conn.is_outgoing.then_some(conn.peer);
+            self.ring.ended.note(cx.now(), member, listener);
         }
     }
 }

@@ -34,6 +34,10 @@ pub(super) struct LostMembers {
     crashed: BTreeSet<Address>,
     /// The last that was announced to.
     last: Option<Address>,
+    /// Members of earlier views, with the times of the views without them. Only the member that makes a view knows which of
+    /// them were lost.
+    former: BTreeMap<Address, Time>,
+    view: Option<View>,
 }
 
 impl LostMembers {
@@ -53,8 +57,25 @@ impl LostMembers {
         }
     }
 
+    /// A member answered although its crash was taken for proven.
+    pub(super) fn note_alive(&mut self, members: &[Address]) {
+        self.crashed.retain(|member| !members.contains(member));
+    }
+
+    /// Whether this member shared a view with the other one, and may meet it again.
+    pub(super) fn knows(&self, member: &Address) -> bool {
+        self.members.contains_key(member) || self.former.contains_key(member)
+    }
+
     /// Forgets members that have returned, and those at whose place another process is a member now.
-    pub(super) fn follow(&mut self, view: &View, book: &AddressBook) {
+    pub(super) fn follow(&mut self, now: Time, view: &View, book: &AddressBook) {
+        self.former.retain(|member, since| !view.contains(member) && now.since(*since) < LOST_FOR);
+        let before = self.view.replace(view.clone());
+        for member in before.iter().flat_map(View::members).filter(|member| !view.contains(member)) {
+            if self.former.len() < LOST_MAX {
+                self.former.insert(member.clone(), now);
+            }
+        }
         let places: BTreeSet<PhysAddr> =
             view.members().iter().filter_map(|member| book.phys(member)).collect();
         self.members.retain(|member, lost| !view.contains(member) && !places.contains(&lost.phys));
@@ -116,9 +137,21 @@ mod tests {
         lost.note_lost(Time::ZERO, &[member(2), member(3), member(4), member(5)], &book);
         assert_eq!(lost.take_turn(Time::ZERO), [phys(3), phys(4), phys(5)]);
         book.learn(&member(9), None, Some(phys(4)));
-        lost.follow(&view(7, &[1, 3, 9]), &book);
+        lost.follow(Time::ZERO, &view(7, &[1, 3, 9]), &book);
         assert_eq!(lost.take_turn(Time::ZERO), [phys(5)]);
         assert_eq!(lost.phys(&member(5)), Some(phys(5)));
+    }
+
+    #[test]
+    fn members_of_earlier_views_are_known_for_a_day() {
+        let mut lost = LostMembers::default();
+        lost.follow(Time::ZERO, &view(1, &[1, 2, 3]), &AddressBook::default());
+        lost.follow(Time::ZERO, &view(2, &[1, 3]), &AddressBook::default());
+        assert!(lost.knows(&member(2)) && !lost.knows(&member(3)) && !lost.knows(&member(9)));
+        lost.follow(Time::ZERO + LOST_FOR, &view(3, &[1]), &AddressBook::default());
+        assert!(!lost.knows(&member(2)) && lost.knows(&member(3)));
+        lost.follow(Time::ZERO + LOST_FOR, &view(4, &[1, 3]), &AddressBook::default());
+        assert!(!lost.knows(&member(3)), "it has returned");
     }
 
     #[test]

@@ -48,7 +48,7 @@ const EARLY_CHECK_DELAY: Duration = Duration::from_millis(500);
 /// Other members, and peers that claim to be, cause no more comparisons. A merge under way ends within.
 const EARLY_CHECK_PAUSE: Duration = Duration::from_secs(10);
 
-/// Nor do they cause more responses to their announcements.
+/// Announcements from outside the view cause at most one response in this time.
 const RESPONSE_PAUSE: Duration = Duration::from_millis(100);
 
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -189,7 +189,7 @@ impl Merge3 {
     /// begin a cluster are left to the intervals.
     fn meet(&mut self, cx: &mut Cx<'_>, src: &Address, id: &ViewId) {
         let is_other = cx.view().is_some_and(|view| view.id() != id && !view.contains(src));
-        let is_lost = self.lost.phys(src).or_else(|| self.lost.phys(&id.creator)).is_some();
+        let is_lost = self.lost.knows(src) || self.lost.knows(&id.creator);
         if !is_other || !is_lost || self.config.lost_interval.is_zero() {
             return;
         }
@@ -321,8 +321,10 @@ impl Protocol for Merge3 {
     }
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
-        if let Event::Crashed(members) = event {
-            self.lost.note_crashed(members);
+        match event {
+            Event::Crashed(members) => self.lost.note_crashed(members),
+            Event::Unsuspect(members) => self.lost.note_alive(members),
+            _ => {}
         }
         if *event == Event::Disconnect {
             for key in [ANNOUNCE, CHECK, COLLECT, LOST] {
@@ -348,7 +350,7 @@ impl Protocol for Merge3 {
                     self.arm_announce(cx);
                     cx.arm(CHECK, self.check_interval());
                 }
-                self.lost.follow(view, &cx.shared().book);
+                self.lost.follow(cx.now(), view, &cx.shared().book);
                 if !cx.is_armed(LOST) {
                     self.arm_lost(cx);
                 }
@@ -519,6 +521,29 @@ mod tests {
         lose(&mut off, &[3]);
         off.advance(Duration::from_secs(3));
         assert_eq!(dests(&mut off), []);
+    }
+
+    #[test]
+    fn interval_of_announcements_to_lost_members_is_that_of_the_configuration() {
+        let config = Merge3Config { lost_interval: Duration::from_secs(3), ..Merge3Config::default() };
+        let mut harness = Harness::new(Merge3::new(config));
+        harness.install(view(4, &[1, 2]));
+        lose(&mut harness, &[3]);
+        harness.advance(Duration::from_millis(2_900));
+        assert_eq!(dests(&mut harness), []);
+        harness.advance(Duration::from_millis(200));
+        assert_eq!(dests(&mut harness), [Address::Ip(phys(3))]);
+    }
+
+    #[test]
+    fn member_that_did_not_make_the_view_compares_with_a_member_of_an_earlier_one() {
+        let mut harness = harness();
+        harness.learn(2).install(view(5, &[1]));
+        let theirs = view(7, &[2]);
+        harness.up(from(2, Merge3Kind::Info, Some(theirs.id().clone()), Payload::Empty));
+        assert_eq!(dests(&mut harness), [Address::Ip(phys(2))]);
+        harness.advance(EARLY_CHECK_DELAY);
+        assert_eq!(dests(&mut harness), [member(2)]);
     }
 
     #[test]

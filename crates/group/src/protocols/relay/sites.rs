@@ -7,16 +7,20 @@ use super::config::difference;
 use super::{Relay2, SITE_NAME_BYTES_MAX, SITES_MAX};
 use crate::{Address, Cx, HeaderBody, Message, ProtocolId, RelayEvent, RelayHeader, relay_kind};
 
-/// The sites that this member takes for reachable; at most [`SITES_MAX`].
+/// The sites that this member takes for reachable, and those that were; at most [`SITES_MAX`] of each.
 #[derive(Default)]
-pub(super) struct KnownSites(BTreeSet<Arc<str>>);
+pub(super) struct KnownSites {
+    up: BTreeSet<Arc<str>>,
+    down: BTreeSet<Arc<str>>,
+}
 
 impl KnownSites {
     /// Returns the sites that were not reachable before.
     fn add(&mut self, sites: &[Arc<str>]) -> Vec<Arc<str>> {
         let mut added = Vec::new();
         for site in sites.iter().filter(|site| site.len() <= SITE_NAME_BYTES_MAX) {
-            if self.0.len() < SITES_MAX && self.0.insert(site.clone()) {
+            if self.up.len() < SITES_MAX && self.up.insert(site.clone()) {
+                self.down.remove(site);
                 added.push(site.clone());
             }
         }
@@ -25,11 +29,17 @@ impl KnownSites {
 
     /// Returns the sites that were reachable before.
     fn remove(&mut self, sites: &[Arc<str>]) -> Vec<Arc<str>> {
-        sites.iter().filter(|site| self.0.remove(*site)).cloned().collect()
+        let removed: Vec<Arc<str>> = sites.iter().filter(|site| self.up.remove(*site)).cloned().collect();
+        for site in &removed {
+            if self.down.len() < SITES_MAX {
+                self.down.insert(site.clone());
+            }
+        }
+        removed
     }
 
     pub(super) fn line(&self) -> String {
-        self.0.iter().map(|site| &**site).collect::<Vec<_>>().join(", ")
+        self.up.iter().map(|site| &**site).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -51,7 +61,7 @@ impl Relay2 {
             return;
         }
         let routed = self.routes.names();
-        let (down, up) = (difference(&self.known.0, &routed), difference(&routed, &self.known.0));
+        let (down, up) = (difference(&self.known.up, &routed), difference(&routed, &self.known.up));
         for (is_up, sites) in [(false, down), (true, up)] {
             if self.change(cx, is_up, &sites) {
                 Self::send_announcement(cx, None, is_up, &sites);
@@ -60,11 +70,16 @@ impl Relay2 {
     }
 
     /// The first site master tells a joiner, or all members, of the sites that are up: they may have received no earlier
-    /// announcements.
+    /// announcements. All members also hear of those that are down.
     pub(super) fn announce_known(&self, cx: &mut Cx<'_>, to: Option<&Address>) {
-        if self.is_first_master(cx) && !self.known.0.is_empty() {
-            let sites: Vec<Arc<str>> = self.known.0.iter().cloned().collect();
-            Self::send_announcement(cx, to.cloned(), true, &sites);
+        if !self.is_first_master(cx) {
+            return;
+        }
+        for (is_up, sites) in [(false, &self.known.down), (true, &self.known.up)] {
+            if !sites.is_empty() && (is_up || to.is_none()) {
+                let sites: Vec<Arc<str>> = sites.iter().cloned().collect();
+                Self::send_announcement(cx, to.cloned(), is_up, &sites);
+            }
         }
     }
 

@@ -307,8 +307,16 @@ fn new_first_site_master_tells_all_members_which_sites_are_up_and_after_a_merge_
     assert_eq!(announced(view(2, &[1, 3])), to_all, "the former one may not have told the latest joiner");
     assert_eq!(announced(view(3, &[1])), []);
     let both = view(4, &[1, 3]);
-    let merged = View::merged(both.id().clone(), both.members().to_vec(), [view(3, &[1]), view(3, &[3])]);
+    let subgroups = [view(3, &[1]), view(3, &[3])];
+    let merged = View::merged(both.id().clone(), both.members().to_vec(), subgroups.clone());
     assert_eq!(announced(merged), to_all, "a member of another group may have been alone");
+
+    bridge_view(&mut harness, &[]);
+    harness.take_down();
+    let again = view(5, &[1, 3]);
+    harness.raise(Event::View(View::merged(again.id().clone(), again.members().to_vec(), subgroups)));
+    let kinds: Vec<u8> = harness.take_down().iter().map(|message| self::header(message).kind).collect();
+    assert_eq!(kinds, [relay_kind::SITES_DOWN], "a member that was apart may take the site for reachable");
 }
 
 /// S000-61

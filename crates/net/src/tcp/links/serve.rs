@@ -251,8 +251,11 @@ impl Links {
             Err(error) => {
                 self.warnings.count(now, "write_failed", || format!("{}: {error}", connection.peer));
                 // The peer may have said that it closes. Its words arrive before the end of the connection.
-                self.read(now, index, &mut connection, true, sink);
-                self.close_lost(index, connection, Loss::Reset, sink);
+                let reading = self.read(now, index, &mut connection, true, sink);
+                // The end of the stream may have come before the reset that a later write caused.
+                let is_end = reading == Reading::Ended(Loss::EndOfStream);
+                let loss = if is_end { Loss::EndOfStream } else { Loss::Reset };
+                self.close_lost(index, connection, loss, sink);
             }
         }
     }

@@ -166,7 +166,8 @@ impl AsymEncrypt {
     }
 
     fn encrypt(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> bool {
-        let of_merge = self.merges.key.as_ref().filter(|key| message.dest.as_ref() == Some(&key.sender));
+        let of_merge = self.merges.key_for_messages(cx.now());
+        let of_merge = of_merge.filter(|key| message.dest.as_ref() == Some(&key.sender));
         let key = of_merge.map(|key| &key.key).or_else(|| self.ring.current());
         let Some(key) = key else { return drop_without_key(cx) };
         let sent = key.cipher().encrypt(cx, &mut self.vectors, message).map(|header| {

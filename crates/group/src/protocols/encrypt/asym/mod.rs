@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use self::down::Due;
 pub use self::key_pair::KeyPair;
-use self::key_ring::{KeyRing, SharedKey};
+use self::key_ring::{FORMER_KEY_TIME, KeyRing, SharedKey};
 use self::public_keys::PublicKeys;
 use super::RandomBytes;
 use super::cipher::Mode;
@@ -104,10 +104,19 @@ struct Merges {
 }
 
 struct KeyOfMerge {
+    /// It serves messages for [`FORMER_KEY_TIME`], as its sender keeps the key after the next change.
+    since: Time,
     view: ViewId,
     key: SharedKey,
     /// Before the view is installed, the key serves messages from and to this member.
     sender: Address,
+}
+
+impl Merges {
+    /// The key of the merge view that has come, while it serves messages.
+    fn key_for_messages(&self, now: Time) -> Option<&KeyOfMerge> {
+        self.key.as_ref().filter(|key| now.since(key.since) <= FORMER_KEY_TIME)
+    }
 }
 
 /// Shared keys that this member's private key did not decrypt. Each costs milliseconds, and a peer that tries many could learn from

@@ -150,10 +150,10 @@ impl AsymEncrypt {
                 if self.merges.key.as_ref().is_some_and(is_later) {
                     return Ok(());
                 }
-                self.merges.key = Some(KeyOfMerge { view, key, sender });
+                self.merges.key = Some(KeyOfMerge { since: cx.now(), view, key, sender });
             }
             GmsKind::JoinRsp if self.view.is_some() => match view {
-                Some(view) => self.merges.key = Some(KeyOfMerge { view, key, sender }),
+                Some(view) => self.merges.key = Some(KeyOfMerge { since: cx.now(), view, key, sender }),
                 // A refusal has a key for itself alone.
                 None => return Ok(()),
             },
@@ -185,7 +185,7 @@ impl AsymEncrypt {
         // A former member has the former keys.
         let is_member = !is_current && message.src.as_ref().is_some_and(|src| self.is_member(src));
         let cipher = if is_current || is_member { self.ring.find(cx.now(), version) } else { None };
-        match cipher.or_else(|| cipher_of_merge(self.merges.key.as_ref(), version, message)) {
+        match cipher.or_else(|| cipher_of_merge(self.merges.key_for_messages(cx.now()), version, message)) {
             Some(cipher) => cipher.decrypt(header, message)?,
             None if passes_with_unknown_key(message, is_member) => return Ok(()),
             None => return Err(DropReason::UnknownKey),

@@ -192,6 +192,10 @@ fn the_key_of_a_merge_view_that_waits_decrypts_its_leaders_messages() {
     let mut of_another = sent_by(&mut left[0], 1, vec![blocked(3)]);
     of_another[0].src = Some(member(4));
     assert_eq!(right.up_batch(of_another).take_up(), []);
+    // GMS may ignore the view; then the key serves no longer than the leader keeps it.
+    right.advance(FORMER_KEY_TIME + Duration::from_secs(1));
+    let sent = sent_by(&mut right, 3, vec![Message::new(Some(member(1)), object("3"))]);
+    assert_eq!(hex(header_of(&sent[0]).version.as_ref().unwrap()), own);
 }
 
 /// The leader sends an earlier merge's view again, with its current key.
