@@ -322,9 +322,9 @@ pub(crate) fn leaves() -> Vec<(String, Value)> {
 /// Each option has a default in `values.yaml`, and a wrong type of it or a wrong name beside it is refused.
 #[test]
 fn schema_has_each_value_and_refuses_other_names_and_types() {
-    let text = fs::read_to_string(PROGRAMS.chart().join("values.yaml")).expect("values");
+    let own = fs::read_to_string(PROGRAMS.chart().join("values.yaml")).expect("values");
     // The reader of manifests converts YAML of the kinds in its list.
-    let values = format!("kind: PrometheusRule\n{text}");
+    let values = format!("kind: PrometheusRule\n{own}");
     let values = read_strictly(values.as_bytes()).expect("values").remove(0);
     let (schema, leaves) = (schema(), leaves());
     let mut groups = Vec::new();
