@@ -24,13 +24,13 @@ pub(crate) enum LogFormat {
 }
 
 pub(crate) fn init(filter: EnvFilter, format: LogFormat) {
-    let is_terminal = std::io::stderr().is_terminal();
+    let is_terminal = io::stderr().is_terminal();
     // Nothing else of this process logs.
     let _ = match format {
         LogFormat::Text => {
-            tracing::subscriber::set_global_default(subscriber(filter, is_terminal, std::io::stderr))
+            tracing::subscriber::set_global_default(subscriber(filter, is_terminal, io::stderr))
         }
-        LogFormat::Json => tracing::subscriber::set_global_default(json(filter, std::io::stderr)),
+        LogFormat::Json => tracing::subscriber::set_global_default(json(filter, io::stderr)),
     };
 }
 
@@ -149,13 +149,13 @@ mod tests {
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
 
-    impl std::io::Write for Written {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
-        fn flush(&mut self) -> std::io::Result<()> {
+        fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn event_is_one_json_object_with_its_fields() {
         let log = Written::of(json, || {
-            let error = Outer(std::io::Error::other(HOSTILE));
+            let error = Outer(io::Error::other(HOSTILE));
             tracing::warn!(cache = HOSTILE, nodes = 3, %error, "is slow");
             tracing::info!("second");
         });
@@ -201,7 +201,7 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer\n\u{1b}[31m")]
-    struct Outer(#[source] std::io::Error);
+    struct Outer(#[source] io::Error);
 
     /// Covers every way by which a value enters the log, not single log sites.
     #[test]
@@ -211,7 +211,7 @@ mod tests {
                 let span = tracing::info_span!("request", cache = %HOSTILE, key = HOSTILE);
                 let _entered = span.enter();
                 span.record("cache", HOSTILE);
-                let error = Outer(std::io::Error::other(HOSTILE));
+                let error = Outer(io::Error::other(HOSTILE));
                 tracing::warn!(cache = %HOSTILE, "plain");
                 tracing::warn!(cache = HOSTILE, "a string");
                 tracing::warn!(cache = ?HOSTILE, "debug");
