@@ -196,4 +196,16 @@ mod tests {
         let error = read("UDP", &[("mcast_addr", "everybody")]).unwrap_err();
         assert_eq!(error.to_string(), "UDP: attribute mcast_addr: `everybody` is not an IP address");
     }
+
+    /// Routers ask for a member's certificate themselves, so that `tls.client_auth` is the transport's alone.
+    #[test]
+    fn tls_attributes_of_connections_to_routers_are_those_of_the_transport() {
+        use consort_group::config::Properties;
+        let of_transport: Vec<&str> = TransportConfig::attributes()
+            .filter(|name| name.starts_with("tls.") && *name != "tls.client_auth")
+            .collect();
+        let of_routers: Vec<&str> =
+            consort_group::protocols::RouterTlsConfig::list().iter().map(|info| info.name).collect();
+        assert_eq!(of_routers, of_transport);
+    }
 }

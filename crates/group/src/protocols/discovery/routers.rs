@@ -43,6 +43,8 @@ crate::properties! {
         enabled: bool = false,
         /// The PEM file with this member's certificates and private key, for routers that require them.
         keystore_path: String = String::new(),
+        /// The PEM file with the private key, if `tls.keystore_path` has only certificates.
+        key_path: String = String::new(),
         /// The PEM file with the authorities of routers' certificates. `tls.keystore_path` if not set.
         truststore_path: String = String::new(),
         /// The name that routers' certificates must have. The router's name or address in `initial_hosts` if not set.
@@ -57,6 +59,7 @@ crate::properties! {
 const TLS_NAMES: &[(&str, &str)] = &[
     ("tls.enabled", "enabled"),
     ("tls.keystore_path", "keystore_path"),
+    ("tls.key_path", "key_path"),
     ("tls.truststore_path", "truststore_path"),
     ("tls.server_name", "server_name"),
     ("tls.protocols", "protocols"),
