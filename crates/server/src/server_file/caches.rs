@@ -1,7 +1,7 @@
 //! Caches and templates of a container. A template is merged into its caches as elements; then the reader of definitions reads
 //! them. It reports one error at a time, so its errors are located by leaving parts out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cache_roles::{self, CacheAccess};
 use super::cache_settings;
@@ -171,14 +171,17 @@ impl CacheElements {
     }
 }
 
-/// The settings of `over` take precedence.
+/// The settings of `over` take precedence. A second child of a name stays one, so that the reader of definitions refuses it as
+/// without a template.
 fn merge(mut base: Node, over: Node) -> Node {
     for attribute in over.attributes {
         base.attributes.retain(|other| other.name != attribute.name);
         base.attributes.push(attribute);
     }
+    let mut merged: BTreeSet<String> = BTreeSet::new();
     for child in over.children {
-        match base.children.iter().position(|other| other.name == child.name) {
+        let is_first = merged.insert(child.name.clone());
+        match base.children.iter().position(|other| other.name == child.name).filter(|_| is_first) {
             Some(at) => {
                 let own = base.children.remove(at);
                 base.children.insert(at, merge(own, child));
@@ -186,7 +189,8 @@ fn merge(mut base: Node, over: Node) -> Node {
             None => base.children.push(child),
         }
     }
-    Node { place: over.place, ..base }
+    let text = if over.text.is_empty() { base.text } else { over.text };
+    Node { place: over.place, text, ..base }
 }
 
 fn element_of(node: &Node) -> Element {
