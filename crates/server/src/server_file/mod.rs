@@ -11,6 +11,8 @@ mod caches;
 mod container;
 mod counters;
 mod document;
+#[cfg(test)]
+mod effect_tests;
 mod effective;
 mod endpoints;
 mod locations;
@@ -67,6 +69,21 @@ pub struct ClusterSettings {
     pub machine: Option<String>,
     /// The number of members for which a server waits before it serves, and for how long.
     pub initial_size: Option<(usize, Duration)>,
+}
+
+impl ClusterSettings {
+    /// Those of a cluster without other settings.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            stack: None,
+            member: None,
+            site: None,
+            rack: None,
+            machine: None,
+            initial_size: None,
+        }
+    }
 }
 
 /// A server's file. It may have problems that keep a server from starting.
@@ -361,6 +378,11 @@ impl ServerFile {
     /// Returns the cluster; `None` if the server runs alone.
     pub const fn cluster(&self) -> Option<&ClusterSettings> {
         self.cluster.as_ref()
+    }
+
+    /// Returns the caches, templates and counters.
+    pub const fn definitions(&self) -> &CacheDefinitions {
+        &self.definitions
     }
 
     /// Returns the directory for data.

@@ -32,9 +32,9 @@ impl RealmFiles {
         self.tls.as_ref()
     }
 
-    /// Whether there is a file of users.
-    pub const fn has_users(&self) -> bool {
-        self.users.is_some()
+    /// Returns the file of users.
+    pub fn users(&self) -> Option<&Path> {
+        self.users.as_ref().map(|users| &*users.users)
     }
 
     /// Reads the users, who get the roles of the server's file. `None` without a file of users.

@@ -8,7 +8,7 @@ use crate::security::role::Role;
 /// As in Infinispan's distribution.
 const DISTRIBUTION: &str = include_str!("../../tests/infinispan.xml");
 
-fn parse(text: &str) -> ServerFile {
+pub(super) fn parse(text: &str) -> ServerFile {
     ServerFile::parse("i.xml", text, &Variables::new().with("set", "7"))
 }
 
@@ -37,11 +37,16 @@ fn server(text: &str) -> ServerFile {
     ))
 }
 
+/// The lines of `--check`, without options.
+fn effective(file: &ServerFile) -> String {
+    file.effective(&file.apply(crate::Server::builder())).to_string()
+}
+
 fn problems(file: &ServerFile) -> Vec<String> {
     file.problems().iter().map(|problem| problem.to_string().replace("i.xml:", "")).collect()
 }
 
-fn refused(file: &ServerFile) -> Vec<String> {
+pub(super) fn refused(file: &ServerFile) -> Vec<String> {
     let refused = file.problems().iter().filter(|problem| problem.severity == Severity::Refused);
     refused.map(|problem| format!("{}: {}", problem.place, problem.text)).collect()
 }
@@ -188,7 +193,7 @@ fn variables_are_replaced_and_unset_ones_are_refused() {
         "{:?}",
         refused(&file)
     );
-    assert!(file.effective().to_string().contains("c {\"local-cache\":{\"memory\":{\"max-count\":7}"));
+    assert!(effective(&file).contains("c {\"local-cache\":{\"memory\":{\"max-count\":7}"));
 }
 
 #[test]
@@ -201,7 +206,7 @@ fn caches_have_the_settings_of_their_templates() {
          <replicated-cache name=\"b\" configuration=\"org.infinispan.REPL_ASYNC\"/>",
     );
     assert_eq!(problems(&file), [] as [String; 0]);
-    let text = file.effective().to_string();
+    let text = effective(&file);
     let line = text.lines().find(|line| line.starts_with("cache") && line.contains(" a ")).unwrap();
     for part in ["\"owners\":1", "\"max-count\":5", "EXCEPTION", "\"lifespan\":5"] {
         assert!(line.contains(part), "{line}");
@@ -334,7 +339,7 @@ fn endpoint_has_a_port_with_offset_and_an_address_filter() {
     );
     assert_eq!(problems(&file), [] as [String; 0]);
     assert_eq!(file.address(), Some(("127.0.0.1", 11322)));
-    let text = file.effective().to_string();
+    let text = effective(&file);
     for part in ["accept 10.0.0.0/8, reject 0.0.0.0/0", "advertised host  grid", "advertised port  443"] {
         assert!(text.contains(part), "{text}");
     }
@@ -476,7 +481,7 @@ fn json_and_yaml_give_the_settings_of_xml() {
     assert_eq!(problems(&xml), [] as [String; 0]);
     for other in [&json, &yaml] {
         assert_eq!(problems(other), [] as [String; 0]);
-        assert_eq!(other.effective().to_string(), xml.effective().to_string());
+        assert_eq!(effective(other), effective(&xml));
         let stack = |file: &ServerFile| {
             file.cluster().unwrap().stack.as_ref().unwrap().config.protocols[0]
                 .get("bind_port")
