@@ -142,9 +142,9 @@ fn users_of_a_realm_are_read_again() {
     assert_eq!(count(), 2);
     realm.write("users.properties", "carol=secret\n");
     assert_eq!(count(), 1);
-    realm.write("users.properties", "carol\n");
+    realm.write("users.properties", "#$ALGORITHM=encrypted$\ncarol=secret\n");
     let error = files.read_users().err().unwrap().to_string();
-    assert!(error.contains("users.properties:1: "), "{error}");
+    assert!(error.contains("users.properties:2: "), "{error}");
     realm.write("users.properties", "#\n");
     let error = files.read_users().err().unwrap().to_string();
     assert!(error.ends_with("has no users: no client could authenticate; add some"), "{error}");
