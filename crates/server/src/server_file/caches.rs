@@ -41,8 +41,8 @@ pub(super) struct CacheElements {
     all: Vec<(String, CacheElement)>,
 }
 
-/// The kind of a cache or template.
-fn kind(name: &str) -> Option<(&str, bool)> {
+/// The kind of a cache that an element defines, and whether it is a template.
+fn kind_and_form(name: &str) -> Option<(&str, bool)> {
     let (kind, is_template) = match name.strip_suffix(TEMPLATE_SUFFIX) {
         Some(kind) => (kind, true),
         None => (name, false),
@@ -51,7 +51,7 @@ fn kind(name: &str) -> Option<(&str, bool)> {
 }
 
 pub(super) fn is_cache(name: &str) -> bool {
-    kind(name).is_some() || name.starts_with("scattered-cache")
+    kind_and_form(name).is_some() || name.starts_with("scattered-cache")
 }
 
 impl CacheElements {
@@ -80,7 +80,7 @@ impl CacheElements {
     }
 
     fn add(&mut self, name: &str, node: &Node, problems: &mut Problems) {
-        let Some((kind, is_template)) = kind(&node.name) else {
+        let Some((kind, is_template)) = kind_and_form(&node.name) else {
             let text = format!(
                 "cache `{name}`: scattered caches are not part of Infinispan since 15; use distributed-cache"
             );

@@ -68,9 +68,9 @@ impl Problems {
     }
 
     fn add(&mut self, place: Place, severity: Severity, text: String) {
-        let of_kind = || self.all.iter().filter(|other| other.severity == severity);
-        let is_new = || of_kind().all(|other| (other.place, &other.text) != (place, &text));
-        if of_kind().count() < PROBLEMS_MAX && is_new() {
+        let of_severity = || self.all.iter().filter(|other| other.severity == severity);
+        let is_new = || of_severity().all(|other| (other.place, &other.text) != (place, &text));
+        if of_severity().count() < PROBLEMS_MAX && is_new() {
             self.all.push(Problem { file: self.file.clone(), place, severity, text });
         }
     }
