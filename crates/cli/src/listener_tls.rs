@@ -1,8 +1,9 @@
 //! The TLS options of commands that listen.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
+use consort_server::ListenerFiles;
 
 /// Files of certificates and keys, and whether peers need certificates of their own.
 #[derive(Args, Clone)]
@@ -15,15 +16,17 @@ pub(crate) struct ListenerTls {
     tls_key: Option<PathBuf>,
     /// Request certificates of clients, and accept those issued by the CAs in this PEM file
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub(crate) tls_client_ca: Option<PathBuf>,
+    tls_client_ca: Option<PathBuf>,
     /// Refuse clients without such a certificate
     #[arg(long, requires = "tls_client_ca")]
-    pub(crate) tls_client_required: bool,
+    tls_client_required: bool,
 }
 
 impl ListenerTls {
-    /// Returns the files of the certificate chain and of its key; `None` without TLS.
-    pub(crate) fn files(&self) -> Option<(&Path, &Path)> {
-        self.tls_cert.as_deref().zip(self.tls_key.as_deref())
+    /// Returns the files; `None` without TLS.
+    pub(crate) fn files(&self) -> Option<ListenerFiles> {
+        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        let (client_ca, needs_clients) = (self.tls_client_ca.clone(), self.tls_client_required);
+        Some(ListenerFiles { certificate, key, client_ca, needs_clients })
     }
 }

@@ -1,8 +1,9 @@
 use std::path::PathBuf;
 
+use anyhow::Context;
 use consort_server::{
-    CacheDefinitions, CachesHandle, ClientCertificates, Identity, Roots, Server, TlsError, TlsHandle,
-    TokenKeyError, Tokens, TokensHandle, Users, UsersHandle,
+    CacheDefinitions, CachesHandle, ListenerFiles, RealmFiles, Server, TlsHandle, TokenKeyError, Tokens,
+    TokensHandle, Users, UsersHandle,
 };
 use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
@@ -27,46 +28,54 @@ impl TokenFile {
     }
 }
 
+/// The file of the users.
 #[derive(Clone, Debug)]
-pub(crate) struct TlsFiles {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
-    pub(crate) client_ca: Option<PathBuf>,
-    pub(crate) needs_clients: bool,
+pub(crate) enum UsersFile {
+    /// Of `--users`.
+    Own(PathBuf),
+    /// Of the realm of `--config`.
+    Realm(RealmFiles),
 }
 
-impl TlsFiles {
+impl UsersFile {
     /// # Errors
     ///
     /// With the file and its error.
-    pub(crate) fn read(&self) -> Result<(Identity, ClientCertificates), TlsError> {
-        let roots = self.client_ca.as_ref().map(Roots::from_file).transpose()?;
-        let clients = match roots {
-            None => ClientCertificates::NotAsked,
-            Some(roots) if self.needs_clients => ClientCertificates::Needed(roots),
-            Some(roots) => ClientCertificates::Asked(roots),
-        };
-        Ok((Identity::from_files(&self.certificate, &self.key)?, clients))
+    fn read(&self) -> anyhow::Result<Users> {
+        match self {
+            Self::Own(file) => Ok(Users::read(file)?),
+            Self::Realm(files) => files.read_users()?.context("the realm of --config has no users"),
+        }
     }
 }
 
+/// The files that a server reads again.
+#[derive(Default)]
 pub(crate) struct Files {
-    pub(crate) users: Option<PathBuf>,
+    pub(crate) users: Option<UsersFile>,
     pub(crate) tokens: Option<TokenFile>,
-    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) tls: Option<ListenerFiles>,
     pub(crate) caches: Option<PathBuf>,
 }
 
+impl Files {
+    pub(crate) const fn are_none(&self) -> bool {
+        self.users.is_none() && self.tokens.is_none() && self.tls.is_none() && self.caches.is_none()
+    }
+}
+
 pub(crate) struct Reload {
-    users: Option<(PathBuf, UsersHandle)>,
+    has_files: bool,
+    users: Option<(UsersFile, UsersHandle)>,
     tokens: Option<(TokenFile, TokensHandle)>,
-    tls: Option<(TlsFiles, TlsHandle)>,
+    tls: Option<(ListenerFiles, TlsHandle)>,
     caches: Option<(PathBuf, CachesHandle)>,
 }
 
 impl Reload {
     pub(crate) fn new(server: &Server, files: Files) -> Self {
         Self {
+            has_files: !files.are_none(),
             users: files.users.zip(server.users()),
             tokens: files.tokens.zip(server.tokens()),
             tls: files.tls.zip(server.tls()),
@@ -77,9 +86,14 @@ impl Reload {
     /// An error in one file does not affect the others.
     pub(crate) async fn reload_on(self, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
+            if !self.has_files {
+                tracing::info!(
+                    "SIGHUP: there are no files to read again; --config is read at the start only"
+                );
+            }
             if let Some((file, users)) = self.users.clone() {
                 // Passwords in it are hashed.
-                let read = run_blocking(move || Ok(users.replace(Users::read(file)?)?));
+                let read = run_blocking(move || Ok(users.replace(file.read()?)?));
                 log_outcome("users not reloaded", read, |ended| {
                     format!("users reloaded; {ended} connections of removed users end")
                 })

@@ -10,7 +10,7 @@ use clap::Args;
 use consort_group::PingData;
 use consort_group::config::{HostPort, Property};
 use consort_router::{Router as Routes, RouterClientTls, RouterConfig, RouterTls};
-use consort_tls::{ClientCertificates, Identity, Roots};
+use consort_tls::{Identity, Roots};
 
 use crate::listener_tls::ListenerTls;
 use crate::log::LogFormat;
@@ -109,16 +109,12 @@ impl Router {
 impl Router {
     fn identity(&self) -> anyhow::Result<Option<Identity>> {
         let files = self.tls.files();
-        Ok(files.map(|(chain, key)| Identity::from_files(chain, key)).transpose()?)
+        Ok(files.map(|files| Identity::from_files(files.certificate, files.key)).transpose()?)
     }
 
     fn router_tls(&self) -> anyhow::Result<Option<RouterTls>> {
-        let Some(identity) = self.identity()? else { return Ok(None) };
-        let clients = match self.tls.tls_client_ca.as_ref().map(Roots::from_file).transpose()? {
-            Some(roots) if self.tls.tls_client_required => ClientCertificates::Needed(roots),
-            Some(roots) => ClientCertificates::Asked(roots),
-            None => ClientCertificates::NotAsked,
-        };
+        let Some(files) = self.tls.files() else { return Ok(None) };
+        let (identity, clients) = files.read()?;
         Ok(Some(RouterTls { identity, clients }))
     }
 

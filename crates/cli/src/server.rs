@@ -1,3 +1,7 @@
+mod check;
+#[cfg(test)]
+mod tests;
+
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +23,7 @@ use crate::join::Join;
 use crate::listener_tls::ListenerTls;
 use crate::log::LogFormat;
 use crate::password;
-use crate::reload::{Files, Reload, TlsFiles, TokenFile};
+use crate::reload::{Files, Reload, TokenFile, UsersFile};
 use crate::server_config;
 use crate::shutdown::{Signals, end_of_input};
 
@@ -261,7 +265,7 @@ impl ServerCommand {
         if self.check.is_some()
             && let Some(file) = &file
         {
-            return self.check_file(file).await;
+            return Ok(server_config::print_check(&self.check_file(file).await, self.strict));
         }
         if let Some(file) = &file {
             server_config::refuse_or_warn(file, self.strict)?;
@@ -274,14 +278,16 @@ impl ServerCommand {
         // From here on, so that a signal during start-up is not lost.
         let (mut signals, second) = (Signals::listen()?, Signals::listen()?);
         // The server also gets SIGHUP when its terminal closes: it ends with the terminal unless it has files to read again.
-        let has_files = self.users.is_some() || self.tls.files().is_some() || self.caches.is_some();
-        let hangups = has_files.then(|| signal(SignalKind::hangup())).transpose()?;
+        let files = self.files(file.as_ref());
+        let hangups =
+            (file.is_some() || !files.are_none()).then(|| signal(SignalKind::hangup())).transpose()?;
         let started = tokio::select! {
             started = self.start(builder, file.as_ref().and_then(ServerFile::cluster)) => started?,
             _ = signals.next() => return Ok(ExitCode::SUCCESS),
         };
         self.announce(&started, file.as_ref());
-        self.serve(started.server, signals, second, hangups).await?;
+        let reload = hangups.map(|hangups| (Reload::new(&started.server, files), hangups));
+        self.serve(started.server, signals, second, reload).await?;
         tracing::info!("ended");
         Ok(ExitCode::SUCCESS)
     }
@@ -315,23 +321,12 @@ impl ServerCommand {
             server_config::fill(&mut self.rack, cluster.rack.as_deref());
             server_config::fill(&mut self.machine, cluster.machine.as_deref());
         }
+        self.check_cluster_options()?;
         server_config::fill_path(&mut self.data, file.data());
         if self.data.is_none() {
             file.check_without_data();
         }
         Ok(Some(file))
-    }
-
-    async fn check_file(&self, file: &ServerFile) -> anyhow::Result<ExitCode> {
-        let mut others = Vec::new();
-        if let Err(error) = self.check_authentication(Some(file)).await {
-            others.push(error.to_string());
-        }
-        match self.builder_with_files(Some(file)) {
-            Ok(builder) => others.extend(server_config::contradiction(&builder)),
-            Err(error) => others.push(format!("{error:#}")),
-        }
-        Ok(server_config::print_check(file, &others, self.strict))
     }
 
     async fn start(
@@ -388,18 +383,11 @@ impl ServerCommand {
         server: Server,
         mut signals: Signals,
         mut second: Signals,
-        hangups: Option<Signal>,
+        reload: Option<(Reload, Signal)>,
     ) -> anyhow::Result<()> {
-        let files = Files {
-            users: self.users.clone(),
-            tokens: self.token_file(),
-            tls: self.tls_files(),
-            caches: self.caches.clone(),
-        };
-        let reload = Reload::new(&server, files);
         let reading = async {
-            match hangups {
-                Some(hangups) => reload.reload_on(hangups).await,
+            match reload {
+                Some((reload, hangups)) => reload.reload_on(hangups).await,
                 None => std::future::pending().await,
             }
         };
@@ -444,25 +432,13 @@ impl ServerCommand {
         )
     }
 
-    /// Options of the cluster apply in [`Self::members`], those of the process in [`Self::start`].
-    ///
-    /// # Errors
-    ///
-    /// With the first file that cannot be read or has an error.
-    fn builder_with_files(&self, file: Option<&ServerFile>) -> anyhow::Result<ServerBuilder> {
-        let mut builder = Server::builder();
-        if let Some(file) = file {
-            builder = file.apply(builder);
-        }
+    /// Where clients find the server, its data and its default cache.
+    fn with_addresses(&self, mut builder: ServerBuilder) -> ServerBuilder {
         if let Some(host) = &self.host {
             builder = builder.host(host);
         }
         if let Some(port) = self.port {
             builder = builder.port(port);
-        }
-        builder = builder.connections_per_address(self.connections_per_address);
-        if let Some(port) = self.health_port {
-            builder = builder.health_port(port);
         }
         if let Some(advertise) = &self.advertise {
             builder = builder.advertised(advertise);
@@ -473,17 +449,50 @@ impl ServerCommand {
         if let Some(data) = &self.data {
             builder = builder.data(data);
         }
+        match self.default_cache.as_deref() {
+            None => builder,
+            Some("none") => builder.no_default_cache(),
+            Some(name) => builder.default_cache(name),
+        }
+    }
+
+    /// The files that are read again at SIGHUP. Options take precedence over the realm of `--config`.
+    fn files(&self, file: Option<&ServerFile>) -> Files {
+        let realm = file.and_then(ServerFile::realm_files);
+        let tls = self.tls.files().or_else(|| realm.as_ref()?.tls().cloned());
+        let of_realm = realm.filter(|realm| realm.users().is_some()).map(UsersFile::Realm);
+        Files {
+            users: self.users.clone().map(UsersFile::Own).or(of_realm),
+            tokens: self.token_file(),
+            tls,
+            caches: self.caches.clone(),
+        }
+    }
+
+    /// Options of the cluster apply in [`Self::members`], those of the process in [`Self::start`].
+    ///
+    /// # Errors
+    ///
+    /// With the first file that cannot be read or has an error.
+    fn builder_with_files(&self, file: Option<&ServerFile>) -> anyhow::Result<ServerBuilder> {
+        let mut builder = Server::builder();
+        if let Some(file) = file {
+            builder = file.apply(builder);
+        }
+        builder = self.with_addresses(builder).connections_per_address(self.connections_per_address);
+        if let Some(port) = self.health_port {
+            builder = builder.health_port(port);
+        }
         if let Some(seconds) = self.recovery_timeout {
             builder = builder.recovery_timeout(Duration::from_secs(seconds.into()));
         }
         if let Some(caches) = &self.caches {
-            builder = builder.caches(CacheDefinitions::read(caches)?);
+            let own = CacheDefinitions::read(caches)?;
+            builder = builder.caches(match file {
+                Some(file) => file.definitions().with(own)?,
+                None => own,
+            });
         }
-        builder = match self.default_cache.as_deref() {
-            None => builder,
-            Some("none") => builder.no_default_cache(),
-            Some(name) => builder.default_cache(name),
-        };
         if let Some(users) = &self.users {
             anyhow::ensure!(
                 !file.is_some_and(ServerFile::has_cache_roles),
@@ -506,7 +515,7 @@ impl ServerCommand {
         if let Some(file) = self.token_file() {
             builder = builder.tokens(file.read()?);
         }
-        if let Some(files) = self.tls_files() {
+        if let Some(files) = self.tls.files() {
             let (identity, clients) = files.read()?;
             builder = builder.tls(identity, clients);
         }
@@ -524,7 +533,7 @@ impl ServerCommand {
             "consort {} starts: data directory {}, TLS {}, users {users}, cluster {}",
             env!("CARGO_PKG_VERSION"),
             of(&self.data),
-            if self.tls.files().is_some() { "on" } else { "off" },
+            if builder.has_tls() { "on" } else { "off" },
             self.cluster.as_deref().unwrap_or("none"),
         );
     }
@@ -532,13 +541,6 @@ impl ServerCommand {
     fn token_file(&self) -> Option<TokenFile> {
         let (keys, audience) = self.token_key.clone().zip(self.token_audience.clone())?;
         Some(TokenFile { keys, audience, issuer: self.token_issuer.clone() })
-    }
-
-    fn tls_files(&self) -> Option<TlsFiles> {
-        let (certificate, key) = self.tls.files()?;
-        let (certificate, key) = (certificate.to_owned(), key.to_owned());
-        let (client_ca, needs_clients) = (self.tls.tls_client_ca.clone(), self.tls.tls_client_required);
-        Some(TlsFiles { certificate, key, client_ca, needs_clients })
     }
 
     fn join(&self, cluster: &str) -> Join {
@@ -582,92 +584,5 @@ impl ServerCommand {
     fn alone() -> anyhow::Result<ManagerBuilder> {
         let stack = parse_stack("a server that is alone", ALONE, &Variables::new())?;
         Ok(CacheManager::from_channel(Channel::from_config(stack.config)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-    use consort_conf::load_stack;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Arguments {
-        #[command(flatten)]
-        server: ServerCommand,
-    }
-
-    /// With these arguments.
-    fn detection(arguments: &[&str]) -> (String, String) {
-        let mut server = Arguments::parse_from(["server", "--cluster=a"].iter().chain(arguments)).server;
-        assert!(server.read_file().unwrap().is_none());
-        let join = server.join("a");
-        let stack = load_stack(&join.config, &join.variables().unwrap()).unwrap();
-        let layer = stack.config.protocols.iter().find(|layer| layer.short_name() == "FD_ALL3").unwrap();
-        let of = |name| layer.get(name).unwrap().to_owned();
-        (of("timeout"), of("interval"))
-    }
-
-    #[test]
-    fn a_stock_stack_of_a_server_suspects_silent_members_after_ten_seconds() {
-        for stack in [
-            "tcp.xml",
-            "tcp-nio.xml",
-            "udp.xml",
-            "sequencer.xml",
-            "tcpgossip.xml",
-            "tunnel.xml",
-            "kubernetes.xml",
-        ] {
-            for option in ["--stack", "--config"] {
-                let option = format!("{option}={stack}");
-                assert_eq!(detection(&[&option]), ("10s".to_owned(), "1250ms".to_owned()), "{option}");
-            }
-        }
-        let jgroups = ["-Dconsort.suspect_after=40s", "-Dconsort.heartbeat_interval=5s"];
-        assert_eq!(detection(&jgroups), ("40s".to_owned(), "5s".to_owned()));
-    }
-
-    fn has_probe(arguments: &[&str]) -> bool {
-        let arguments = [&["consort", "--cluster", "shop"], arguments].concat();
-        let mut server = Arguments::parse_from(arguments).server;
-        assert!(server.read_file().unwrap().is_none());
-        let join = server.join("shop");
-        let stack = load_stack(&join.config, &join.variables().unwrap()).unwrap().config;
-        stack.protocols[0].get("diag.enabled") == Some("true")
-    }
-
-    #[test]
-    fn probe_is_off_unless_it_is_enabled() {
-        for stock in ["tcp.xml", "udp.xml", "tcp-nio.xml"] {
-            assert!(!has_probe(&["--config", stock]), "{stock}");
-            assert!(has_probe(&["--config", stock, "--diagnostics"]), "{stock}");
-            assert!(has_probe(&["--config", stock, "-Djgroups.diag.enabled=true"]), "{stock}");
-        }
-        let own = std::env::temp_dir().join(format!("consort-{}-diag.xml", std::process::id()));
-        std::fs::write(&own, r#"<config><TCP diag.enabled="true"/></config>"#).unwrap();
-        assert!(has_probe(&["--config", own.to_str().unwrap()]), "the stack's own attribute counts");
-        std::fs::remove_file(&own).unwrap();
-    }
-
-    async fn refusal(arguments: &[&str]) -> Option<String> {
-        let server = Arguments::parse_from([&["consort"], arguments].concat()).server;
-        server.check_authentication(None).await.err().map(|error| error.to_string())
-    }
-
-    #[tokio::test]
-    async fn a_server_that_other_hosts_reach_needs_users_or_no_auth() {
-        for host in ["0.0.0.0", "::", "192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1"] {
-            let refused = refusal(&["--host", host]).await.expect(host);
-            assert!(refused.contains("--users") && refused.contains("--no-auth"), "{refused}");
-            assert_eq!(refusal(&["--host", host, "--no-auth"]).await, None);
-            assert_eq!(refusal(&["--host", host, "--users", "users"]).await, None);
-        }
-        for host in ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "::ffff:127.0.0.1"] {
-            assert_eq!(refusal(&["--host", host]).await, None, "{host}");
-        }
-        assert_eq!(refusal(&[]).await, None);
-        assert!(Arguments::try_parse_from(["consort", "--no-auth", "--users", "users"]).is_err());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use consort_cache::CacheManager;
-use consort_conf::Variables;
+use consort_conf::{STOCK, Variables};
 use consort_server::{Problem, ServerBuilder, ServerFile, Severity, is_server_file};
 use tokio::time::timeout;
 
@@ -16,12 +16,12 @@ use crate::terminal::Lines;
 
 /// Reads the file if it is a server's; `None`: it is a stack, as of --stack.
 pub(crate) fn read(path: &str, variables: &Variables) -> anyhow::Result<Option<ServerFile>> {
-    let is_named = |text: String| is_server_file(&text);
-    // A stock stack's name is no file, and FILE#STACK names a stack of one.
-    if std::fs::read_to_string(path).is_ok_and(is_named) {
-        return Ok(Some(ServerFile::read(path, variables)));
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(is_server_file(&text).then(|| ServerFile::read(path, variables))),
+        // FILE#STACK names a stack of a file, and a stock stack need not be one.
+        Err(_) if path.contains('#') || STOCK.iter().any(|(name, _)| *name == path) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("--config: cannot read {path}")),
     }
-    Ok(None)
 }
 
 /// Like [`read`], for a file that has to be a server's.
@@ -41,18 +41,39 @@ pub(crate) fn contradiction(builder: &ServerBuilder) -> Option<String> {
     Some(format!("{error}; with passwords in cleartext on a trusted network, write --allow-cleartext"))
 }
 
+/// The result of a check.
+pub(crate) struct Check {
+    /// The effective settings, as lines.
+    pub(crate) effective: String,
+    /// Problems of the file.
+    pub(crate) problems: Vec<Problem>,
+    /// Problems of the file together with options: a server does not start with them.
+    pub(crate) others: Vec<String>,
+}
+
+impl Check {
+    /// Whether a server starts; `strict` refuses warnings, too.
+    pub(crate) fn is_startable(&self, strict: bool) -> bool {
+        self.others.is_empty() && !self.problems.iter().any(|problem| is_fatal(problem, strict))
+    }
+}
+
+fn is_fatal(problem: &Problem, strict: bool) -> bool {
+    strict || problem.severity == Severity::Refused
+}
+
 /// Prints the effective settings and all problems.
-pub(crate) fn print_check(file: &ServerFile, others: &[String], strict: bool) -> ExitCode {
-    let mut text = format!("{}\n", file.effective());
-    for problem in file.problems() {
+pub(crate) fn print_check(check: &Check, strict: bool) -> ExitCode {
+    let mut text = format!("{}\n", check.effective);
+    for problem in &check.problems {
         let _ = writeln!(text, "{problem}");
     }
-    for other in others {
+    for other in &check.others {
         let _ = writeln!(text, "refused: {other}");
     }
-    let count = |severity| file.problems().iter().filter(|problem| problem.severity == severity).count();
-    let (refused, warnings) = (count(Severity::Refused) + others.len(), count(Severity::Warning));
-    let starts = file.is_startable(strict) && others.is_empty();
+    let count = |severity| check.problems.iter().filter(|problem| problem.severity == severity).count();
+    let (refused, warnings) = (count(Severity::Refused) + check.others.len(), count(Severity::Warning));
+    let starts = check.is_startable(strict);
     let verdict = if starts { "a server starts with this file" } else { "no server starts with this file" };
     let _ = writeln!(text, "{verdict}: {refused} refused, {warnings} warnings");
     // The command ends in order without a reader.
@@ -66,8 +87,8 @@ pub(crate) fn print_check(file: &ServerFile, others: &[String], strict: bool) ->
 ///
 /// With all problems for which a server does not start.
 pub(crate) fn refuse_or_warn(file: &ServerFile, strict: bool) -> anyhow::Result<()> {
-    let is_fatal = |problem: &&Problem| strict || problem.severity == Severity::Refused;
-    let fatal: Vec<String> = file.problems().iter().filter(is_fatal).map(ToString::to_string).collect();
+    let fatal = file.problems().iter().filter(|problem| is_fatal(problem, strict));
+    let fatal: Vec<String> = fatal.map(ToString::to_string).collect();
     anyhow::ensure!(fatal.is_empty(), "{}", fatal.join("\n"));
     for problem in file.problems() {
         tracing::warn!("{}:{}: {}", problem.file, problem.place, problem.text);

@@ -196,14 +196,14 @@ fn server_file_with_a_stack_of_infinispan_is_accepted_if_the_stack_is() {
     for one in all.iter().filter(|one| one.origin.starts_with("Infinispan")) {
         for file in &one.files {
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let (is_accepted, refused) = check_server_file(file);
+            let (can_start, refused) = check_server_file(file);
             let verdict =
-                if is_accepted { "accepted".to_owned() } else { format!("refused: {}", refused.join("; ")) };
+                if can_start { "accepted".to_owned() } else { format!("refused: {}", refused.join("; ")) };
             println!("| {} | {name} | {verdict} |", one.origin);
-            assert_eq!(is_accepted, refused.is_empty(), "{name}");
+            assert_eq!(can_start, refused.is_empty(), "{name}");
             let loads = load_with_consort(file);
             // Four names mean Infinispan's own stacks of version 16, as in Infinispan.
-            assert!(is_accepted || loads.is_err(), "{name}: {refused:?}");
+            assert!(can_start || loads.is_err(), "{name}: {refused:?}");
             checked += 1;
         }
     }

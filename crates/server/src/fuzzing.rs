@@ -18,6 +18,7 @@ use crate::ops::bucket::Bucket;
 use crate::ops::filter::{self, EntrySelection, Filter};
 use crate::ops::query;
 use crate::security::{Tokens, properties, tls};
+use crate::server::ServerBuilder;
 use crate::server_file::ServerFile;
 use crate::transactions::{self, Record};
 
@@ -75,7 +76,7 @@ pub fn exchange(bytes: &Bytes) -> (bool, bool) {
 /// Reads a whole server's file. Returns the number of its problems; `None` if a server could start with it.
 pub fn server_file(text: &str) -> Option<usize> {
     let file = ServerFile::parse("fuzz.xml", text, &Variables::new().with("a", "1"));
-    let shown = file.effective().to_string();
+    let shown = file.effective(&file.apply(ServerBuilder::default())).to_string();
     assert!(!shown.is_empty(), "settings are shown");
     (!file.is_startable(false)).then(|| file.problems().len())
 }

@@ -63,8 +63,10 @@ pub use security::{
     UsersError, UsersHandle, VERIFIER_ITERATIONS, line_for,
 };
 pub use server::{Server, ServerBuilder, ServerError};
-pub use server_file::{ClusterSettings, Effective, Place, Problem, ServerFile, Severity, is_server_file};
+pub use server_file::{
+    ClusterSettings, Effective, Place, Problem, RealmFiles, ServerFile, Severity, is_server_file,
+};
 
 pub use consort_memory::Budget;
 pub use consort_sasl::{Mechanism, scram::Hash};
-pub use consort_tls::{ClientCertificates, Identity, Roots, TlsError};
+pub use consort_tls::{ClientCertificates, Identity, ListenerFiles, Roots, TlsError};

@@ -72,19 +72,19 @@ pub enum ServerError {
 /// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerBuilder {
-    host: String,
-    port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     health_port: Option<u16>,
     connections_per_address: usize,
-    advertised: Option<String>,
-    advertised_port: Option<u16>,
-    ip_filter: IpFilter,
-    data: Option<PathBuf>,
+    pub(crate) advertised: Option<String>,
+    pub(crate) advertised_port: Option<u16>,
+    pub(crate) ip_filter: IpFilter,
+    pub(crate) data: Option<PathBuf>,
     recovery_timeout: Option<Duration>,
-    definitions: Option<CacheDefinitions>,
-    default_cache: Option<String>,
+    pub(crate) definitions: Option<CacheDefinitions>,
+    pub(crate) default_cache: Option<String>,
     memory: Memory,
-    security: SecuritySettings,
+    pub(crate) security: SecuritySettings,
 }
 
 impl Default for ServerBuilder {
@@ -230,6 +230,11 @@ impl ServerBuilder {
     /// Returns the number of users; `None` without users.
     pub fn users_count(&self) -> Option<usize> {
         self.security.users.as_ref().map(Users::count)
+    }
+
+    /// Whether clients are served within TLS only.
+    pub const fn has_tls(&self) -> bool {
+        self.security.tls.is_some()
     }
 
     /// Accepts these tokens for authentication (OAUTHBEARER), within TLS.

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod listener_files;
 mod protocol_settings;
 pub mod secrets;
 mod server_check;
@@ -18,6 +19,7 @@ mod server_check;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use listener_files::ListenerFiles;
 pub use protocol_settings::ProtocolSettings;
 pub use server_check::{ServerCheck, client_with_check};
 

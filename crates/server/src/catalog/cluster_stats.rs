@@ -18,6 +18,22 @@ pub(crate) struct ClusterStats {
     sums: Mutex<BTreeMap<String, Counts>>,
 }
 
+/// The last counts of other members, so that only changed ones are decoded.
+#[derive(Default)]
+pub(crate) struct PublishedCounts(BTreeMap<String, DecodedCounts>);
+
+struct DecodedCounts {
+    published: Bytes,
+    counts: Vec<(String, Counts)>,
+}
+
+fn decoded_or_known(published: Bytes, known: Option<DecodedCounts>) -> DecodedCounts {
+    match known {
+        Some(known) if known.published == published => known,
+        _ => DecodedCounts { counts: decode(&published).collect(), published },
+    }
+}
+
 impl ClusterStats {
     pub(crate) fn new(published: RawCache) -> Self {
         Self { published, sums: Mutex::default() }
@@ -33,23 +49,36 @@ impl ClusterStats {
         sum
     }
 
-    /// Adds up the counts that other members have published of caches with these names.
+    /// Adds up the counts that other members have published of caches with these names. `known` has those of the last time.
     pub(crate) async fn add_up(
         &self,
+        known: &mut PublishedCounts,
         others: impl Iterator<Item = String>,
         names: impl Iterator<Item = String>,
-    ) -> Result<(), CacheError> {
+    ) {
         let mut sums: BTreeMap<String, Counts> = names.map(|name| (name, Counts::default())).collect();
+        let mut last = std::mem::take(&mut known.0);
         for member in others {
-            let Some(published) = self.published.get(member.as_bytes()).await? else { continue };
-            for (name, counts) in decode(&published) {
-                if let Some(sum) = sums.get_mut(&name) {
-                    sum.add(&counts);
+            let decoded = last.remove(&member);
+            let decoded = match self.published.get(member.as_bytes()).await {
+                Ok(published) => published.map(|bytes| decoded_or_known(bytes, decoded)),
+                Err(error) => {
+                    tracing::debug!(%error, %member, "cannot read the statistics of another server");
+                    decoded
                 }
+            };
+            if let Some(decoded) = decoded {
+                for (name, counts) in &decoded.counts {
+                    if let Some(sum) = sums.get_mut(name) {
+                        sum.add(counts);
+                    }
+                }
+                known.0.insert(member, decoded);
             }
+            // One member can have as many caches as are allowed.
+            tokio::task::yield_now().await;
         }
         *self.sums.lock().unwrap_or_else(PoisonError::into_inner) = sums;
-        Ok(())
     }
 
     /// Publishes the encoded counts of this member.
@@ -74,7 +103,7 @@ pub(crate) fn encode(counts: impl Iterator<Item = (String, Counts)>) -> Bytes {
     Value::Object(all).to_string().into()
 }
 
-/// What a server of another version has published is left out.
+/// Leaves out counts in the form of another version.
 fn decode(published: &[u8]) -> impl Iterator<Item = (String, Counts)> {
     let all: Map<String, Value> = serde_json::from_slice(published).unwrap_or_default();
     all.into_iter().filter_map(|(name, counts)| {
@@ -103,6 +132,11 @@ mod tests {
         let counts = Counts([1, 2, 3, 4, 5, 6]);
         let published = encode([("c".to_owned(), counts)].into_iter());
         assert_eq!(decode(&published).collect::<Vec<_>>(), [("c".to_owned(), counts)]);
+        // Counts that have not changed are not decoded again.
+        let known = DecodedCounts { published: published.clone(), counts: Vec::new() };
+        assert_eq!(decoded_or_known(published.clone(), Some(known)).counts, []);
+        let known = DecodedCounts { published: Bytes::new(), counts: Vec::new() };
+        assert_eq!(decoded_or_known(published, Some(known)).counts, [("c".to_owned(), counts)]);
         for other in [&b"{\"c\":[1]}"[..], b"{\"c\":[1,2,3,4,5,\"x\"]}", b"{\"c\":7}", b"[]", b"\xff"] {
             assert_eq!(decode(other).count(), 0);
         }

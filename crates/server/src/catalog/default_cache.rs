@@ -13,11 +13,17 @@ use crate::catalog::served_cache::ServedCache;
 pub(crate) const NAME: &str = "default";
 
 /// Creates the cache like one without a definition, unless it exists. It is not created at the start, because most clients
-/// name their caches, and a cache of another definition may get the name.
-pub(crate) async fn find_or_create(caches: &Caches) -> Result<Option<Arc<ServedCache>>, AdminError> {
+/// name their caches, and a cache of another definition may get the name. `may_create` decides by the name of the cache.
+pub(crate) async fn find_or_create(
+    caches: &Caches,
+    may_create: impl FnOnce(&str) -> bool,
+) -> Result<Option<Arc<ServedCache>>, AdminError> {
     let Some(name) = caches.default_cache.as_deref() else { return Ok(None) };
     if let Some(served) = caches.find(name).await? {
         return Ok(Some(served));
+    }
+    if !may_create(name) {
+        return Ok(None);
     }
     let definition = definition::from_template(name, None)?;
     if caches.create(&definition, IfExists::Accept, Lifecycle::Persistent).await? {
@@ -25,10 +31,4 @@ pub(crate) async fn find_or_create(caches: &Caches) -> Result<Option<Arc<ServedC
         wait_until_open_on_all(caches, &[name.to_owned()]).await;
     }
     caches.find(name).await
-}
-
-/// The cache that a client means by a name: that of an alias, or the default cache.
-pub(crate) fn resolved_name(caches: &Caches, name: &str) -> String {
-    let name = if name.is_empty() { caches.default_cache.as_deref().unwrap_or_default() } else { name };
-    caches.alias_here(name).unwrap_or_else(|| name.to_owned())
 }

@@ -494,7 +494,8 @@ impl<'a> Connection<'a> {
     fn check_incomplete(&mut self, is_new: bool) {
         match self.requests.head(&self.input) {
             Ok(Some(head)) => {
-                let resolve = |name: &str| self.session.cache_name(name);
+                let resolve =
+                    |name: &str| self.session.caches.get(name).map(|found| found.cache.name().to_owned());
                 if let Some(refusal) = self.session.access.refusal_of_head(&head, resolve) {
                     self.tally.request(head.opcode);
                     self.session.caches.note_error(&head.header, refusal.status);

@@ -6,7 +6,7 @@ use consort_cache::ReadFrom;
 use consort_hotrod::ops::bulk::Request as BulkRequest;
 use consort_hotrod::ops::counter::{self, Action};
 use consort_hotrod::ops::multimap::Action as MultimapAction;
-use consort_hotrod::ops::{iteration, listener, map, server, task, transaction};
+use consort_hotrod::ops::{iteration, listener, map, server, task};
 use consort_hotrod::{
     CacheTopology, Opcode, ProtocolVersion, Request, RequestBody, RequestContext, RequestHeader, Response,
     ResponseBody, Status,
@@ -22,6 +22,7 @@ use crate::ops::session::Session;
 use crate::ops::{admin, bulk, multimap, transactions, value_pieces};
 use crate::reply::ResponseBytes;
 use crate::reply::{Answer, Refusal};
+use crate::security::scope::{ActsOn, Scope};
 
 const OPCODES: &[Opcode] = &[
     Opcode::Put,
@@ -100,7 +101,11 @@ pub(crate) fn try_dispatch_local(
     let Request { header, body } = request;
     let RequestBody::Map(asked) = body else { return None };
     let is_plain = matches!(recent.served.encoding.conversion(header), Ok(None));
-    if !is_plain || is_refused(session, header.cache.as_str(), body) {
+    if !is_plain {
+        return None;
+    }
+    let scope = Scope::Cache(recent.served.cache.name());
+    if session.access.refusal(header.cache.as_str(), body, scope).is_some() {
         return None;
     }
     let answer = crate::ops::map::try_answer_local(&recent.served, asked, header.version, header.flags)?;
@@ -110,10 +115,6 @@ pub(crate) fn try_dispatch_local(
     let is_news = |topology: &&Arc<_>| client_topology::differs(topology, header);
     let topology = recent.topology.as_ref().filter(is_news).cloned();
     Some((request.context(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
-}
-
-fn is_refused(session: &Session, cache: &str, body: &RequestBody) -> bool {
-    session.access.refusal(cache, body, |name| session.cache_name(name)).is_some()
 }
 
 pub(crate) async fn answer(
@@ -136,11 +137,7 @@ async fn answer_body(
     body: RequestBody,
 ) -> (Answer, Option<Arc<CacheTopology>>) {
     let caches = &session.caches;
-    let resolve = |name: &str| session.cache_name(name);
-    if let Some(refusal) = session.access.refusal(header.cache.as_str(), &body, resolve) {
-        return (refusal, None);
-    }
-    let served = match served(caches, header, &body).await {
+    let served = match permitted(session, header, &body).await {
         Ok(served) => served,
         Err(answer) => return (answer, None),
     };
@@ -241,8 +238,7 @@ async fn answer_other(
             Box::pin(multimap::answer(&session.responses, served, request)).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Stream(request), _) => {
-            let Session { streams, responses, .. } = &**session;
-            let answered = value_pieces::answer((streams, responses), served, conversion, request, header);
+            let answered = value_pieces::answer(session, served, conversion, request, header);
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Transaction(request), _) => {
@@ -332,10 +328,38 @@ async fn refusal_of_schema(served: &ServedCache, body: &RequestBody) -> Option<R
     Box::pin(schemas::refusal_of_all(&served.cache, body)).await.unwrap_or_else(Some)
 }
 
+/// Returns the cache of the request, in which the user has the permission: an alias may move meanwhile, so that the check comes after
+/// the search.
+async fn permitted(
+    session: &Session,
+    header: &RequestHeader,
+    body: &RequestBody,
+) -> Result<Option<Arc<ServedCache>>, Answer> {
+    let acts_on = ActsOn::of(body.opcode());
+    let refusal = |scope: Scope<'_>| session.access.refusal(header.cache.as_str(), body, scope);
+    if let Some(refusal) = refusal(acts_on.scope()) {
+        return Err(refusal);
+    }
+    let may_create = |name: &str| refusal(Scope::Cache(name)).is_none();
+    let served = match served(&session.caches, header, body, may_create).await {
+        Ok(served) => served,
+        // Without the cache, its roles are unknown.
+        Err(answer) => return Err(refusal(Scope::Global).unwrap_or(answer)),
+    };
+    if acts_on == ActsOn::HeaderCache && session.access.depends_on_cache() {
+        let scope = served.as_ref().map_or(Scope::Global, |served| Scope::Cache(served.cache.name()));
+        if let Some(refusal) = refusal(scope) {
+            return Err(refusal);
+        }
+    }
+    Ok(served)
+}
+
 async fn served(
     caches: &Caches,
     header: &RequestHeader,
     body: &RequestBody,
+    may_create: impl FnOnce(&str) -> bool,
 ) -> Result<Option<Arc<ServedCache>>, Answer> {
     // Clients name a cache of their own for counters, and send requests to the owners in its topology.
     if matches!(body, RequestBody::Counter(_)) {
@@ -345,26 +369,20 @@ async fn served(
     if let Some(served) = caches.get(name) {
         return Ok(Some(served));
     }
-    // Requests of administration can have any cache name, also that of a cache that does not exist yet.
+    // Requests of administration can have any cache name, also that of a cache that does not exist yet. Pieces belong to a stream,
+    // which knows its cache; none may wait here, because their order matters.
     let is_of_cache = match body {
-        RequestBody::Map(_)
-        | RequestBody::Bulk(_)
-        | RequestBody::Iteration(_)
-        | RequestBody::Listener(_)
-        | RequestBody::Multimap(_)
-        | RequestBody::Task(task::Request::Query(_))
-        | RequestBody::Transaction(transaction::Request::Prepare(..))
-        | RequestBody::Server(server::Request::Stats) => true,
-        // Pieces belong to a stream, which knows its cache. None may wait here, because their order matters.
-        RequestBody::Stream(request) => request.key().is_some(),
         RequestBody::Server(server::Request::Ping) => !name.is_empty(),
-        _ => false,
+        body => ActsOn::of(body.opcode()) == ActsOn::HeaderCache,
     };
     if !is_of_cache {
         return Ok(None);
     }
-    let found =
-        if name.is_empty() { default_cache::find_or_create(caches).await } else { caches.find(name).await };
+    let found = if name.is_empty() {
+        default_cache::find_or_create(caches, may_create).await
+    } else {
+        caches.find(name).await
+    };
     match found {
         Ok(Some(served)) => Ok(Some(served)),
         Ok(None) => Err(Answer::no_cache(name)),

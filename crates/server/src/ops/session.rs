@@ -3,7 +3,6 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::catalog::caches::Caches;
-use crate::catalog::default_cache;
 use crate::compute_pool::processors;
 use crate::events::push::{EventSender, Push};
 use crate::limits::SCANS_PER_PROCESSOR;
@@ -46,10 +45,5 @@ impl Session {
             scans: Semaphore::new(SCANS_PER_PROCESSOR * processors()),
         };
         (session, pushes)
-    }
-
-    /// The cache that a name in a request means; the name itself if there is none.
-    pub(crate) fn cache_name(&self, name: &str) -> String {
-        default_cache::resolved_name(&self.caches, name)
     }
 }

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use consort_cache::RawCache;
-use consort_hotrod::ops::transaction::{Recovery, Request, Response};
-use consort_hotrod::{Expiration, RequestHeader, ResponseBody, Status};
+use consort_hotrod::ops::transaction::{Recovery, Request, Response, Xid};
+use consort_hotrod::{Expiration, Opcode, RequestHeader, ResponseBody, Status};
 
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
@@ -10,13 +10,41 @@ use crate::limits::REAP_INTERVAL;
 use crate::ops::map;
 use crate::ops::session::Session;
 use crate::reply::{Answer, Refusal};
-use crate::transactions::{FindCache, record_key, run_detached};
+use crate::security::role::Permission;
+use crate::security::scope::Scope;
+use crate::transactions::{FindCache, Transactions, record_key, run_detached};
 
 /// PREPARE_TX, the form before 2.9, has no fields for recovery.
 const OLD_RECOVERY: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
 
 fn code_answer(code: i32) -> Answer {
     Answer::success(ResponseBody::Transaction(Response::Code(code)))
+}
+
+/// The header of a request about a transaction can name any cache, so that the permission is needed in each one of its branches.
+fn refusal<'c>(
+    session: &Session,
+    caches: impl IntoIterator<Item = &'c String>,
+    opcode: Opcode,
+) -> Option<Answer> {
+    if !session.access.depends_on_cache() {
+        return None;
+    }
+    let refusal =
+        |cache: &String| session.access.refusal_of(Permission::Write, Scope::Cache(cache), opcode.name());
+    caches.into_iter().find_map(refusal)
+}
+
+async fn refusal_in_branches(
+    session: &Session,
+    transactions: &Transactions,
+    xid: &Xid,
+    opcode: Opcode,
+) -> Result<Option<Answer>, Refusal> {
+    if !session.access.depends_on_cache() {
+        return Ok(None);
+    }
+    Ok(refusal(session, &transactions.branch_caches(xid).await?, opcode))
 }
 
 pub(crate) async fn answer(
@@ -35,6 +63,10 @@ pub(crate) async fn answer(
             return Err(Refusal::new(text));
         };
         let mut involved = transactions.involved(caches, &prepare.xid).await?;
+        // The commit of one phase decides about all branches.
+        if let Some(refusal) = refusal(session, involved.keys(), Opcode::PrepareTx2) {
+            return Ok(refusal);
+        }
         involved.insert(served.cache.name().to_owned(), Some(served.cache.clone()));
         let (cache, version) = (served.cache.clone(), header.version);
         let default = cache.options().lifetime;
@@ -55,6 +87,9 @@ pub(crate) async fn answer(
     Ok(match request {
         Request::Commit(xid) => {
             let involved = transactions.involved(caches, &xid).await?;
+            if let Some(refusal) = refusal(session, involved.keys(), Opcode::CommitTx) {
+                return Ok(refusal);
+            }
             let committed = async move {
                 let code = transactions.commit(&xid, &involved).await?;
                 transactions.counts.note(&transactions.counts.committed, code);
@@ -63,6 +98,11 @@ pub(crate) async fn answer(
             code_answer(run_detached(committed).await?)
         }
         Request::Rollback(xid) => {
+            if let Some(refusal) =
+                refusal_in_branches(session, &transactions, &xid, Opcode::RollbackTx).await?
+            {
+                return Ok(refusal);
+            }
             let rolled_back = async move {
                 let code = transactions.roll_back(&record_key(&xid)).await?;
                 transactions.counts.note(&transactions.counts.rolled_back, code);
@@ -71,6 +111,10 @@ pub(crate) async fn answer(
             code_answer(run_detached(rolled_back).await?)
         }
         Request::Forget(xid) => {
+            if let Some(refusal) = refusal_in_branches(session, &transactions, &xid, Opcode::ForgetTx).await?
+            {
+                return Ok(refusal);
+            }
             transactions.forget(&record_key(&xid)).await?;
             Answer::of(Status::Success)
         }

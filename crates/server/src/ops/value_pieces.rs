@@ -6,16 +6,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_hotrod::ops::map::{self, Assignment};
 use consort_hotrod::ops::stream::{Piece, Request, Response, Target};
-use consort_hotrod::{Flags, RequestHeader, ResponseBody, Status};
+use consort_hotrod::{Flags, Opcode, RequestHeader, ResponseBody, Status};
 
 use crate::catalog::served_cache::ServedCache;
 use crate::media::{Conversion, ConversionError};
 use crate::memory::remote_values::ValueReservation;
 use crate::memory::responses::Responses;
 use crate::ops::map::of_entry;
-use crate::ops::value_streams::{CompletedWrite, OpenWrite, StreamError, Streams};
+use crate::ops::session::Session;
+use crate::ops::value_streams::{CompletedWrite, OpenWrite, StreamError};
 use crate::reply::ResponseBytes;
 use crate::reply::{Answer, Refusal};
+use crate::security::role::Permission;
+use crate::security::scope::Scope;
 
 impl From<StreamError> for Refusal {
     fn from(error: StreamError) -> Self {
@@ -41,12 +44,13 @@ fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map:
 }
 
 pub(crate) async fn answer(
-    (streams, responses): (&Streams, &Responses),
+    session: &Session,
     served: Option<&Arc<ServedCache>>,
     conversion: Option<&Conversion>,
     request: Request,
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
+    let Session { streams, responses, access, .. } = session;
     let served = || served.ok_or_else(|| Refusal::new("a stream begins with the name of a cache"));
     Ok(match request {
         Request::Get(key, offset) => {
@@ -85,7 +89,13 @@ pub(crate) async fn answer(
             reply(Response::Started(stream))
         }
         Request::NextPut(stream, is_last, piece) => match streams.take(stream, &piece, is_last)? {
-            Some(written) => finish(responses, written).await?,
+            Some(written) => {
+                let scope = Scope::Cache(written.writing.served.cache.name());
+                match access.refusal_of(Permission::Write, scope, Opcode::NextPutStream.name()) {
+                    Some(refusal) => refusal,
+                    None => finish(responses, written).await?,
+                }
+            }
             None => Answer::of(Status::Success),
         },
         Request::EndGet(stream) | Request::EndPut(stream) => {

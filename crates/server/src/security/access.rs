@@ -10,6 +10,7 @@ use crate::security::Security;
 use crate::security::authenticator::{Authenticator, Rejection};
 use crate::security::requirement::Requirement;
 use crate::security::role::Permission;
+use crate::security::scope::{ActsOn, Scope};
 use crate::security::sessions::AuthenticatedSession;
 use crate::security::users::User;
 
@@ -42,28 +43,35 @@ impl Authorization {
         self.user.get().is_some_and(|user| user.is_removed())
     }
 
-    /// `resolve` returns the cache that a name means: an alias has the permissions of its cache.
-    pub(crate) fn refusal(
-        &self,
-        cache: &str,
-        body: &RequestBody,
-        resolve: impl FnOnce(&str) -> String,
-    ) -> Option<Answer> {
+    /// Whether the user has permissions of its own in some caches, so that [`Scope`]s differ.
+    pub(crate) fn depends_on_cache(&self) -> bool {
+        self.user.get().is_some_and(|user| user.depends_on_cache())
+    }
+
+    /// `cache` is the name in the header.
+    pub(crate) fn refusal(&self, cache: &str, body: &RequestBody, scope: Scope<'_>) -> Option<Answer> {
         let task = match body {
             RequestBody::Task(task::Request::Exec(task, _)) => Some(task.as_str()),
             _ => None,
         };
-        self.refusal_of_operation(cache, body.opcode(), task, resolve)
+        self.refusal_of_operation(cache, body.opcode(), task, scope)
     }
 
-    /// The rest of the request does not influence the decision.
+    /// The rest of the request does not influence the decision. `resolve` returns the cache of a name, if this server has it; without it,
+    /// the whole request is checked again when its cache is found.
     pub(crate) fn refusal_of_head(
         &self,
         head: &RequestHead,
-        resolve: impl FnOnce(&str) -> String,
+        resolve: impl FnOnce(&str) -> Option<String>,
     ) -> Option<Answer> {
-        let task = head.task.as_ref().map(Text::as_str);
-        self.refusal_of_operation(head.header.cache.as_str(), head.opcode, task, resolve)
+        let (task, cache) = (head.task.as_ref().map(Text::as_str), head.header.cache.as_str());
+        let acts_on = ActsOn::of(head.opcode);
+        let found = match acts_on {
+            ActsOn::HeaderCache if self.depends_on_cache() => resolve(cache),
+            _ => None,
+        };
+        let scope = found.as_deref().map_or(acts_on.scope(), Scope::Cache);
+        self.refusal_of_operation(cache, head.opcode, task, scope)
     }
 
     fn refusal_of_operation(
@@ -71,7 +79,7 @@ impl Authorization {
         cache: &str,
         opcode: Opcode,
         task: Option<&str>,
-        resolve: impl FnOnce(&str) -> String,
+        scope: Scope<'_>,
     ) -> Option<Answer> {
         if self.authenticator.is_none() {
             return self.requirement.refusal();
@@ -84,24 +92,16 @@ impl Authorization {
         match task {
             Some(task) if self.user.get().is_some() => {
                 let task: String = task.chars().take(TASK_NAME_SHOWN_MAX).collect();
-                self.refusal_of(needed, cache, &format!("EXEC of {task}"), resolve)
+                self.refusal_of(needed, scope, &format!("EXEC of {task}"))
             }
-            _ => self.refusal_of(needed, cache, opcode.name(), resolve),
+            _ => self.refusal_of(needed, scope, opcode.name()),
         }
     }
 
-    pub(crate) fn refusal_of(
-        &self,
-        needed: Permission,
-        cache: &str,
-        operation: &str,
-        resolve: impl FnOnce(&str) -> String,
-    ) -> Option<Answer> {
+    pub(crate) fn refusal_of(&self, needed: Permission, scope: Scope<'_>, operation: &str) -> Option<Answer> {
         self.authenticator.as_ref()?;
         let Some(user) = self.user.get() else { return Some(not_authenticated(operation)) };
-        let may =
-            if user.depends_on_cache() { user.may_in(&resolve(cache), needed) } else { user.may(needed) };
-        if may {
+        if user.may(needed, scope) {
             return None;
         }
         // With the name and number of the exception, by which clients recognise it.

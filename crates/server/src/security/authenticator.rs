@@ -340,7 +340,7 @@ fn prepared(name: &str) -> String {
 }
 
 fn user(name: &str, known: &UserEntry) -> User {
-    User { name: name.into(), permissions: known.permissions }
+    User { name: name.into(), permissions: known.grants.permissions }
 }
 
 fn check_act_as(act_as: &str, name: &str) -> Result<(), Rejection> {

@@ -13,6 +13,7 @@ pub(crate) mod properties;
 pub(crate) mod rate_limited_log;
 pub(crate) mod requirement;
 pub(crate) mod role;
+pub(crate) mod scope;
 pub(crate) mod secret;
 mod sessions;
 pub(crate) mod tls;

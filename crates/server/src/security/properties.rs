@@ -5,15 +5,16 @@
 //! salted password (RFC 5802). Otherwise it is the password. A line of the second is `NAME=GROUP[,GROUP…]`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use consort_sasl::prepare;
 use consort_sasl::scram::{Hash, Verifier};
 
-use crate::security::role::Permissions;
+use crate::security::role::Grants;
 use crate::security::secret::Secret;
-use crate::security::users::{CachePermissions, UserEntry, Users};
+use crate::security::users::{UserEntry, Users};
 
 /// The users of a file; each costs memory and, with a password in cleartext, three hashes.
 pub(crate) const USERS_MAX: usize = 100_000;
@@ -158,14 +159,11 @@ pub(crate) fn groups(text: &str) -> Result<BTreeMap<String, BTreeSet<String>>, P
     Ok(all)
 }
 
-/// The permissions of a user.
-pub(crate) type Grants = (Permissions, CachePermissions);
-
 /// Reads the users, with the permissions that a function has for a user's name and groups.
 pub(crate) fn users(
     text: &str,
     groups: &BTreeMap<String, BTreeSet<String>>,
-    mut grants: impl FnMut(&str, &BTreeSet<String>) -> Grants,
+    mut grants_of: impl FnMut(&str, &BTreeSet<String>) -> Arc<Grants>,
 ) -> Result<Users, PropertiesError> {
     let is_encrypted = match comment(text, "ALGORITHM") {
         Some("encrypted") => true,
@@ -183,15 +181,15 @@ pub(crate) fn users(
         let wrong = |reason: String| PropertiesError { line, reason };
         let prepared =
             prepare(&name).map_err(|_| wrong(format!("{name:?} is not a valid name")))?.into_owned();
-        let (permissions, by_cache) = grants(&name, groups.get(&name).unwrap_or(&none));
+        let grants = grants_of(&name, groups.get(&name).unwrap_or(&none));
         let entry = if is_encrypted {
-            UserEntry::with_verifiers(permissions, verifiers(line, &name, &value)?)
+            UserEntry::with_verifiers(grants, verifiers(line, &name, &value)?)
         } else {
             let password =
                 prepare(&value).map_err(|_| wrong(format!("user {name}: the password is not valid")))?;
-            UserEntry::with_password(permissions, password.into_owned())
+            UserEntry::with_password(grants, password.into_owned())
         };
-        users.add(prepared, entry.by_cache(by_cache));
+        users.add(prepared, entry);
     }
     Ok(users)
 }
@@ -199,13 +197,13 @@ pub(crate) fn users(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::security::role::Permission;
+    use crate::security::role::{Permission, Permissions};
 
-    fn all(_: &str, groups: &BTreeSet<String>) -> Grants {
+    fn all(_: &str, groups: &BTreeSet<String>) -> Arc<Grants> {
         let is_admin = groups.contains("admin");
         let permissions =
             if is_admin { Permissions::new(&[Permission::Admin]) } else { Permissions::default() };
-        (permissions, CachePermissions::default())
+        Arc::new(permissions.into())
     }
 
     fn read(text: &str) -> Result<Users, PropertiesError> {
@@ -241,7 +239,7 @@ mod tests {
         assert!(alice.verifier(Some(Hash::Sha512)).unwrap().fits("wonderland"));
         assert!(!alice.verifier(Some(Hash::Sha512)).unwrap().fits("other"));
         assert!(alice.verifier(Some(Hash::Sha256)).is_none());
-        assert!(alice.permissions.contain(Permission::Admin));
+        assert!(alice.grants.permissions.contain(Permission::Admin));
         assert_eq!(read(&text.replace("\\:", ":")).unwrap().count(), 1);
     }
 
@@ -250,7 +248,7 @@ mod tests {
         let users = read("# a comment\nalice=wonder\\=land\nbob : secret\n").unwrap();
         assert!(users.get("alice").unwrap().verifier(Some(Hash::Sha256)).unwrap().fits("wonder=land"));
         assert!(users.get("bob").unwrap().verifier(Some(Hash::Sha512)).unwrap().fits("secret"));
-        assert!(!users.get("bob").unwrap().permissions.contain(Permission::Admin));
+        assert!(!users.get("bob").unwrap().grants.permissions.contain(Permission::Admin));
         assert_eq!(read("#\n").unwrap().count(), 0);
     }
 

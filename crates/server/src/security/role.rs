@@ -1,6 +1,9 @@
 //! Infinispan's roles and permissions (its security guide, "user roles and permissions").
 
+use std::collections::BTreeMap;
 use std::fmt;
+
+use crate::security::scope::Scope;
 
 /// A permission that requests need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +73,36 @@ impl Permissions {
 
     pub(crate) const fn union(self, others: Self) -> Self {
         Self(self.0 | others.0)
+    }
+}
+
+/// The permissions of a user. Users with the same roles share them.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Grants {
+    pub(crate) permissions: Permissions,
+    /// In caches with roles of their own; `permissions` apply to all other caches.
+    pub(crate) by_cache: BTreeMap<String, Permissions>,
+}
+
+impl From<Permissions> for Grants {
+    fn from(permissions: Permissions) -> Self {
+        Self { permissions, by_cache: BTreeMap::new() }
+    }
+}
+
+impl Grants {
+    /// Roles of a cache permit operations on its entries. Operations on caches themselves do not depend on them.
+    pub(crate) fn contain(&self, needed: Permission, scope: Scope<'_>) -> bool {
+        let is_on_entries = !matches!(needed, Permission::Create | Permission::Admin);
+        match scope {
+            Scope::Cache(name) if is_on_entries => {
+                self.by_cache.get(name).unwrap_or(&self.permissions).contain(needed)
+            }
+            Scope::AnyCache if is_on_entries => {
+                self.permissions.contain(needed) || self.by_cache.values().any(|own| own.contain(needed))
+            }
+            _ => self.permissions.contain(needed),
+        }
     }
 }
 

@@ -7,47 +7,56 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use consort_sasl::Mechanism;
 use tokio::sync::Notify;
 
-use crate::security::role::{Permission, Permissions};
-use crate::security::users::{CachePermissions, Users};
+use crate::security::role::{Grants, Permission, Permissions};
+use crate::security::scope::Scope;
+use crate::security::users::Users;
 
 pub(crate) struct AuthSettings {
     pub(crate) users: Users,
     pub(crate) mechanisms: Vec<Mechanism>,
 }
 
+/// Instead of permissions: they depend on the cache. No permission has this bit.
+const BY_CACHE: u16 = 1 << 15;
+
 pub(crate) struct AuthenticatedSession {
     pub(crate) name: Arc<str>,
+    /// The permissions of a user that has the same in all caches, or [`BY_CACHE`]. Most users have the same, and their requests
+    /// read nothing else.
     permissions: AtomicU16,
-    /// Whether `by_cache` has some: most users have none, and their requests do not read it.
-    has_by_cache: AtomicBool,
-    by_cache: RwLock<CachePermissions>,
+    grants: RwLock<Arc<Grants>>,
     is_removed: AtomicBool,
     end: Arc<Notify>,
 }
 
+fn summary(grants: &Grants) -> u16 {
+    if grants.by_cache.is_empty() { grants.permissions.bits() } else { BY_CACHE }
+}
+
 impl AuthenticatedSession {
-    pub(crate) fn may(&self, needed: Permission) -> bool {
-        Permissions::from_bits(self.permissions.load(Ordering::Relaxed)).contain(needed)
+    fn new(name: Arc<str>, grants: Arc<Grants>, end: Arc<Notify>) -> Self {
+        let permissions = AtomicU16::new(summary(&grants));
+        Self { name, permissions, grants: RwLock::new(grants), is_removed: AtomicBool::new(false), end }
+    }
+
+    pub(crate) fn may(&self, needed: Permission, scope: Scope<'_>) -> bool {
+        let permissions = self.permissions.load(Ordering::Relaxed);
+        if permissions & BY_CACHE == 0 {
+            return Permissions::from_bits(permissions).contain(needed);
+        }
+        self.grants.read().unwrap_or_else(PoisonError::into_inner).contain(needed, scope)
     }
 
     /// Whether permissions may depend on the cache.
     pub(crate) fn depends_on_cache(&self) -> bool {
-        self.has_by_cache.load(Ordering::Relaxed)
+        self.permissions.load(Ordering::Relaxed) & BY_CACHE != 0
     }
 
-    /// For a request on a cache. Its roles permit operations on entries; those on caches themselves do not depend on it.
-    pub(crate) fn may_in(&self, cache: &str, needed: Permission) -> bool {
-        let by_cache = self.by_cache.read().unwrap_or_else(PoisonError::into_inner);
-        match by_cache.get(cache) {
-            Some(own) if !matches!(needed, Permission::Create | Permission::Admin) => own.contain(needed),
-            _ => self.may(needed),
-        }
-    }
-
-    fn set(&self, permissions: Permissions, by_cache: CachePermissions) {
-        self.permissions.store(permissions.bits(), Ordering::Relaxed);
-        self.has_by_cache.store(!by_cache.is_empty(), Ordering::Relaxed);
-        *self.by_cache.write().unwrap_or_else(PoisonError::into_inner) = by_cache;
+    /// The grants are complete, so that a concurrent request has either the old ones or these.
+    fn set(&self, grants: Arc<Grants>) {
+        let permissions = summary(&grants);
+        *self.grants.write().unwrap_or_else(PoisonError::into_inner) = grants;
+        self.permissions.store(permissions, Ordering::Release);
     }
 
     pub(crate) fn is_removed(&self) -> bool {
@@ -89,14 +98,7 @@ impl ActiveSessions {
         let mut open = self.open_sessions();
         let settings = self.settings();
         let user = settings.users.get(name)?;
-        let session = Arc::new(AuthenticatedSession {
-            name: name.clone(),
-            permissions: AtomicU16::new(user.permissions.bits()),
-            has_by_cache: AtomicBool::new(!user.by_cache.is_empty()),
-            by_cache: RwLock::new(user.by_cache.clone()),
-            is_removed: AtomicBool::new(false),
-            end,
-        });
+        let session = Arc::new(AuthenticatedSession::new(name.clone(), user.grants.clone(), end));
         if open.all.len() >= open.sweep_at {
             open.all.retain(|one| one.strong_count() > 0);
             open.sweep_at = (open.all.len() * 2).max(SWEEP_MIN);
@@ -112,10 +114,10 @@ impl ActiveSessions {
         let mut removed = 0;
         for session in open.all.iter().filter_map(Weak::upgrade) {
             match settings.users.get(&session.name) {
-                Some(known) => session.set(known.permissions, known.by_cache.clone()),
+                Some(known) => session.set(known.grants.clone()),
                 None => {
                     removed += 1;
-                    session.set(Permissions::default(), CachePermissions::default());
+                    session.set(Arc::default());
                     session.is_removed.store(true, Ordering::Release);
                     session.end.notify_one();
                 }
@@ -143,12 +145,41 @@ mod tests {
         let [alice, bob] = ["alice", "bob"].map(|name| register(&sessions, name).unwrap());
         assert!(register(&sessions, "carol").is_none());
         assert_eq!(sessions.replace(settings("alice observer\ncarol monitor")), 1);
-        assert!(alice.may(Permission::Read) && !alice.may(Permission::Write) && !alice.is_removed());
-        assert!(!bob.may(Permission::Monitor) && bob.is_removed());
+        assert!(
+            alice.may(Permission::Read, Scope::Global)
+                && !alice.may(Permission::Write, Scope::Global)
+                && !alice.is_removed()
+        );
+        assert!(!bob.may(Permission::Monitor, Scope::Global) && bob.is_removed());
         assert!(register(&sessions, "bob").is_none() && register(&sessions, "carol").is_some());
         // A user that is added again is another user.
         assert_eq!(sessions.replace(settings("bob admin")), 1);
         assert!(bob.is_removed());
+    }
+
+    #[test]
+    fn permissions_in_a_cache_change_together_with_those_of_the_user() {
+        let with = |by_cache: &[(&str, Permission)]| {
+            let by_cache = by_cache.iter().map(|(name, one)| ((*name).to_owned(), Permissions::new(&[*one])));
+            Arc::new(Grants {
+                permissions: Permissions::new(&[Permission::Read, Permission::Create]),
+                by_cache: by_cache.collect(),
+            })
+        };
+        let session = AuthenticatedSession::new("alice".into(), with(&[]), Arc::default());
+        assert!(!session.depends_on_cache() && session.may(Permission::Read, Scope::Cache("few")));
+        session.set(with(&[("few", Permission::Write)]));
+        assert!(session.depends_on_cache());
+        let may = |needed, scope| session.may(needed, scope);
+        assert!(may(Permission::Write, Scope::Cache("few")) && !may(Permission::Read, Scope::Cache("few")));
+        assert!(
+            may(Permission::Read, Scope::Cache("other")) && !may(Permission::Write, Scope::Cache("other"))
+        );
+        assert!(may(Permission::Write, Scope::AnyCache) && !may(Permission::Write, Scope::Global));
+        assert!(may(Permission::Create, Scope::Cache("few")), "it does not depend on the cache");
+        assert!(!may(Permission::Listen, Scope::AnyCache));
+        session.set(Arc::default());
+        assert!(!session.depends_on_cache() && !may(Permission::Write, Scope::Cache("few")));
     }
 
     #[test]

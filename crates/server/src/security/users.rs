@@ -15,7 +15,7 @@ use std::sync::Arc;
 use consort_sasl::prepare;
 use consort_sasl::scram::{Hash, ITERATIONS_MIN, Verifier, VerifierError};
 
-use crate::security::role::{Permissions, Role};
+use crate::security::role::{Grants, Permissions, Role};
 use crate::security::secret::Secret;
 
 /// Iterations for new verifiers' passwords; Java's clients refuse more than 32,768. The hash takes a client 10 ms, once per
@@ -49,6 +49,22 @@ pub enum UsersError {
         line: usize,
         /// The error of the line.
         error: LineError,
+    },
+    /// A line of a file of properties cannot be read.
+    #[error("{file}:{line}: {reason}")]
+    Property {
+        /// The file.
+        file: String,
+        /// Counted from 1.
+        line: usize,
+        /// The reason.
+        reason: String,
+    },
+    /// A file of properties has no users.
+    #[error("{file} has no users: no client could authenticate; add some")]
+    NoUsers {
+        /// The file.
+        file: String,
     },
     /// The file has no users.
     #[error("{file}: the file has no users; a line is NAME ROLE[,ROLE…] [SECRET…]")]
@@ -100,13 +116,9 @@ pub(crate) struct User {
     pub(crate) permissions: Permissions,
 }
 
-/// Permissions in caches with roles of their own; those of all other caches are the user's. Users with the same roles share it.
-pub(crate) type CachePermissions = Arc<BTreeMap<String, Permissions>>;
-
 #[derive(Clone)]
 pub(crate) struct UserEntry {
-    pub(crate) permissions: Permissions,
-    pub(crate) by_cache: CachePermissions,
+    pub(crate) grants: Arc<Grants>,
     verifiers: [Option<Verifier>; Hash::ALL.len()],
     /// Prepared; set if the file has it in cleartext.
     password: Option<String>,
@@ -121,13 +133,12 @@ impl UserEntry {
         }
     }
 
-    fn new(permissions: Permissions) -> Self {
-        let by_cache = CachePermissions::default();
-        Self { permissions, by_cache, verifiers: Default::default(), password: None }
+    fn new(grants: Arc<Grants>) -> Self {
+        Self { grants, verifiers: Default::default(), password: None }
     }
 
-    pub(crate) fn with_verifiers(permissions: Permissions, all: Vec<Verifier>) -> Self {
-        let mut entry = Self::new(permissions);
+    pub(crate) fn with_verifiers(grants: Arc<Grants>, all: Vec<Verifier>) -> Self {
+        let mut entry = Self::new(grants);
         for verifier in all {
             let at = index_of(Some(verifier.hash()));
             entry.verifiers[at] = Some(verifier);
@@ -136,12 +147,8 @@ impl UserEntry {
     }
 
     /// [`Users::add`] derives its verifiers.
-    pub(crate) fn with_password(permissions: Permissions, password: String) -> Self {
-        Self { password: Some(password), ..Self::new(permissions) }
-    }
-
-    pub(crate) fn by_cache(self, by_cache: CachePermissions) -> Self {
-        Self { by_cache, ..self }
+    pub(crate) fn with_password(grants: Arc<Grants>, password: String) -> Self {
+        Self { password: Some(password), ..Self::new(grants) }
     }
 
     /// Derives verifiers from a password in cleartext. The salts follow from the secret, so that all servers have the same,
@@ -244,7 +251,7 @@ impl Users {
             let role = Role::from_name(role).ok_or_else(|| LineError::Role(role.to_owned()))?;
             permissions = permissions.union(role.permissions());
         }
-        let mut known = UserEntry::new(permissions);
+        let mut known = UserEntry::new(Arc::new(permissions.into()));
         for (at, word) in words.enumerate().map(|(at, word)| (at + 3, word)) {
             if let Some(password) = word.strip_prefix("password:") {
                 let password = prepare(password).map_err(|_| LineError::Password(at))?.into_owned();
@@ -382,11 +389,11 @@ mod tests {
         let text = format!("# who\n\nalice admin  password:\"rabbit \\\" hole\"\n{line}\ncarol monitor\n");
         let users = Users::parse("users", &text).unwrap();
         let alice = users.get("alice").unwrap();
-        assert!(alice.permissions.contain(Permission::Admin));
+        assert!(alice.grants.permissions.contain(Permission::Admin));
         assert!(alice.verifier(Some(Hash::Sha512)).unwrap().fits("rabbit \" hole"));
         let orders = users.get("Order Service").unwrap();
-        assert!(orders.permissions.contain(Permission::BulkRead));
-        assert!(!orders.permissions.contain(Permission::Write));
+        assert!(orders.grants.permissions.contain(Permission::BulkRead));
+        assert!(!orders.grants.permissions.contain(Permission::Write));
         for hash in Hash::ALL {
             assert!(orders.verifier(Some(hash)).unwrap().fits("pencil"));
         }

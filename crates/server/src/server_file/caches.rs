@@ -1,7 +1,7 @@
 //! Caches and templates of a container. A template is merged into its caches as elements; then the reader of definitions reads
 //! them. It reports one error at a time, so its errors are located by leaving parts out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cache_roles::{self, CacheAccess};
 use super::cache_settings;
@@ -41,8 +41,8 @@ pub(super) struct CacheElements {
     all: Vec<(String, CacheElement)>,
 }
 
-/// The kind of a cache or template.
-fn kind(name: &str) -> Option<(&str, bool)> {
+/// The kind of a cache that an element defines, and whether it is a template.
+fn kind_and_form(name: &str) -> Option<(&str, bool)> {
     let (kind, is_template) = match name.strip_suffix(TEMPLATE_SUFFIX) {
         Some(kind) => (kind, true),
         None => (name, false),
@@ -51,7 +51,7 @@ fn kind(name: &str) -> Option<(&str, bool)> {
 }
 
 pub(super) fn is_cache(name: &str) -> bool {
-    kind(name).is_some() || name.starts_with("scattered-cache")
+    kind_and_form(name).is_some() || name.starts_with("scattered-cache")
 }
 
 impl CacheElements {
@@ -80,7 +80,7 @@ impl CacheElements {
     }
 
     fn add(&mut self, name: &str, node: &Node, problems: &mut Problems) {
-        let Some((kind, is_template)) = kind(&node.name) else {
+        let Some((kind, is_template)) = kind_and_form(&node.name) else {
             let text = format!(
                 "cache `{name}`: scattered caches are not part of Infinispan since 15; use distributed-cache"
             );
@@ -171,14 +171,17 @@ impl CacheElements {
     }
 }
 
-/// The settings of `over` take precedence.
+/// The settings of `over` take precedence. A second child of a name stays one, so that the reader of definitions refuses it as
+/// without a template.
 fn merge(mut base: Node, over: Node) -> Node {
     for attribute in over.attributes {
         base.attributes.retain(|other| other.name != attribute.name);
         base.attributes.push(attribute);
     }
+    let mut merged: BTreeSet<String> = BTreeSet::new();
     for child in over.children {
-        match base.children.iter().position(|other| other.name == child.name) {
+        let is_first = merged.insert(child.name.clone());
+        match base.children.iter().position(|other| other.name == child.name).filter(|_| is_first) {
             Some(at) => {
                 let own = base.children.remove(at);
                 base.children.insert(at, merge(own, child));
@@ -186,7 +189,8 @@ fn merge(mut base: Node, over: Node) -> Node {
             None => base.children.push(child),
         }
     }
-    Node { place: over.place, ..base }
+    let text = if over.text.is_empty() { base.text } else { over.text };
+    Node { place: over.place, text, ..base }
 }
 
 fn element_of(node: &Node) -> Element {

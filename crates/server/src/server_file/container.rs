@@ -1,14 +1,13 @@
 //! `<cache-container>`: its transport, its state, and settings that have no counterpart. Caches are in
 //! [`super::caches`], counters in [`super::counters`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
-
-use consort_conf::Variables;
 
 use super::caches::{CacheElements, is_cache};
 use super::counters;
 use super::document::Node;
+use super::locations::{DATA_PATH, Locations};
 use super::problem::Problems;
 use super::roles::{self, RolesSettings};
 use super::section::{Reasons, Section};
@@ -74,47 +73,7 @@ pub(super) struct Container<'n> {
     pub(super) caches: CacheElements,
     pub(super) counters: Vec<counters::CounterElement>,
     pub(super) data: Option<PathBuf>,
-    pub(super) has_global_state: bool,
     pub(super) roles: Option<RolesSettings>,
-}
-
-/// Where relative paths of the file lead.
-#[derive(Clone, Copy)]
-pub(super) struct Locations<'a> {
-    pub(super) directory: Option<&'a Path>,
-    pub(super) variables: &'a Variables,
-}
-
-impl Locations<'_> {
-    /// A path relative to the directory that a variable names, or to that of the file.
-    pub(super) fn path(
-        &self,
-        node: &Node,
-        section: &mut Section<'_>,
-        default: &str,
-        problems: &mut Problems,
-    ) -> Option<PathBuf> {
-        let path = PathBuf::from(section.required("path", problems)?);
-        let base = match section.attribute("relative-to").filter(|base| !base.value.is_empty()) {
-            Some(base) => {
-                let found = self.variables.get(&base.value);
-                // Infinispan's server sets it to the directory of its file.
-                let is_own = found.is_none() && base.value == "infinispan.server.config.path";
-                if found.is_none() && !is_own && path.is_relative() {
-                    let text = format!(
-                        "relative-to of {}: the variable {} is not set; set it with -D, or write an absolute path",
-                        node.name, base.value
-                    );
-                    problems.refuse(base.place, text);
-                    return None;
-                }
-                found.map(PathBuf::from)
-            }
-            None => self.variables.get(default).map(PathBuf::from),
-        };
-        let base = base.or_else(|| self.directory.map(Path::to_path_buf)).unwrap_or_default();
-        Some(base.join(path))
-    }
 }
 
 pub(super) fn read<'n>(node: &'n Node, locations: Locations<'_>, problems: &mut Problems) -> Container<'n> {
@@ -151,7 +110,6 @@ pub(super) fn read<'n>(node: &'n Node, locations: Locations<'_>, problems: &mut 
         container.counters = counters::read(counters, problems);
     }
     if let Some(state) = section.child("global-state", problems) {
-        container.has_global_state = true;
         container.data = read_global_state(state, locations, problems);
     }
     if let Some(security) = section.child("security", problems) {
@@ -216,7 +174,7 @@ fn read_global_state(node: &Node, locations: Locations<'_>, problems: &mut Probl
     let location = section.child("persistent-location", problems);
     let data = location.and_then(|location| {
         let mut section = Section::new(location);
-        let path = locations.path(location, &mut section, "infinispan.server.data.path", problems);
+        let path = locations.path(location, &mut section, DATA_PATH, problems);
         section.finish(problems);
         path
     });

@@ -16,6 +16,9 @@ pub(super) const PARTS_MAX: usize = 20_000;
 /// Real files need ten levels.
 pub(super) const NESTING_MAX: usize = 32;
 
+/// The outermost element of Infinispan's files.
+pub(super) const ROOT: &str = "infinispan";
+
 /// Within it, the stack's reader replaces the variables, by JGroups' rules.
 pub(super) const STACKS: &str = "jgroups";
 

@@ -1,18 +1,50 @@
 //! The settings of a file as lines of text.
 
 use std::fmt::{self, Display};
+use std::path::Path;
 
-use super::ServerFile;
+use consort_hotrod::ops::counter::{CounterConfig, CounterKind};
+use consort_tls::ListenerFiles;
+
 use super::cache_roles::CacheAccess;
+use super::{ClusterSettings, ServerFile};
 use crate::catalog::definition::{self, Definition};
+use crate::server::ServerBuilder;
 
-/// Settings that a server with the file has, one a line.
-pub struct Effective<'f>(pub(super) &'f ServerFile);
+/// Settings that a server with the file and options has, one a line.
+pub struct Effective<'f> {
+    file: &'f ServerFile,
+    /// With the settings of the file, too.
+    builder: &'f ServerBuilder,
+    cluster: Option<&'f ClusterSettings>,
+    users: Option<&'f Path>,
+    tls: Option<&'f ListenerFiles>,
+}
 
 impl ServerFile {
-    /// Returns the effective settings for display.
-    pub const fn effective(&self) -> Effective<'_> {
-        Effective(self)
+    /// Returns the settings for display of a server with this file and options: a builder has both ([`Self::apply`]).
+    pub const fn effective<'f>(&'f self, builder: &'f ServerBuilder) -> Effective<'f> {
+        Effective { file: self, builder, cluster: self.cluster.as_ref(), users: None, tls: None }
+    }
+}
+
+impl<'f> Effective<'f> {
+    /// The cluster; by default that of the file.
+    #[must_use]
+    pub const fn cluster(self, cluster: Option<&'f ClusterSettings>) -> Self {
+        Self { cluster, ..self }
+    }
+
+    /// The file of users.
+    #[must_use]
+    pub const fn users(self, users: Option<&'f Path>) -> Self {
+        Self { users, ..self }
+    }
+
+    /// The files of certificates.
+    #[must_use]
+    pub const fn tls(self, tls: Option<&'f ListenerFiles>) -> Self {
+        Self { tls, ..self }
     }
 }
 
@@ -22,8 +54,7 @@ fn line(f: &mut fmt::Formatter<'_>, name: &str, value: impl Display) -> fmt::Res
 
 impl Display for Effective<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.0;
-        match &file.cluster {
+        match self.cluster {
             None => line(f, "cluster", "none, the server runs alone")?,
             Some(cluster) => {
                 line(f, "cluster", &cluster.name)?;
@@ -52,17 +83,33 @@ impl Display for Effective<'_> {
             }
         }
         self.server(f)?;
-        line(f, "default cache", file.default_cache.as_deref().unwrap_or("none"))?;
-        for cache in &file.definitions.all {
+        line(f, "default cache", self.builder.default_cache.as_deref().unwrap_or("none"))?;
+        let Some(definitions) = &self.builder.definitions else { return Ok(()) };
+        for cache in &definitions.all {
             line(f, "cache", Named(&cache.config.name, cache))?;
         }
-        for (name, template) in &file.definitions.templates {
+        for (name, template) in &definitions.templates {
             line(f, "template", Named(name, template))?;
         }
-        for (name, config) in &file.definitions.counters {
-            line(f, "counter", format_args!("{name} {config:?}"))?;
+        for (name, config) in &definitions.counters {
+            line(f, "counter", format_args!("{name} {}", CounterText(config)))?;
         }
         Ok(())
+    }
+}
+
+struct CounterText<'c>(&'c CounterConfig);
+
+impl Display for CounterText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CounterConfig { kind, is_persistent, initial } = self.0;
+        match kind {
+            CounterKind::Strong => f.write_str("strong")?,
+            CounterKind::Bounded { lower, upper } => write!(f, "strong, from {lower} to {upper}")?,
+            CounterKind::Weak { concurrency } => write!(f, "weak, concurrency level {concurrency}")?,
+        }
+        let storage = if *is_persistent { "persistent" } else { "volatile" };
+        write!(f, ", {storage}, initial value {initial}")
     }
 }
 
@@ -78,44 +125,41 @@ impl Display for Named<'_> {
 
 impl Effective<'_> {
     fn server(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.0;
-        match file.address() {
-            Some((host, port)) => line(f, "clients", format_args!("{host}:{port}"))?,
-            None => line(f, "clients", "as --host and --port, by default 127.0.0.1:11222")?,
+        let (file, builder) = (self.file, self.builder);
+        line(f, "clients", format_args!("{}:{}", builder.host, builder.port))?;
+        if let Some(host) = &builder.advertised {
+            line(f, "advertised host", host)?;
         }
-        if let Some(endpoint) = &file.endpoint {
-            if let Some(host) = &endpoint.external_host {
-                line(f, "advertised host", host)?;
-            }
-            if let Some(port) = endpoint.external_port {
-                line(f, "advertised port", port)?;
-            }
-            if !endpoint.filter.is_empty() {
-                line(f, "addresses", &endpoint.filter)?;
-            }
-            if let Some((mechanisms, _)) = &endpoint.mechanisms {
-                let names: Vec<&str> = mechanisms.iter().map(|mechanism| mechanism.name()).collect();
-                line(f, "mechanisms", names.join(", "))?;
-            }
+        if let Some(port) = builder.advertised_port {
+            line(f, "advertised port", port)?;
         }
-        if let Some(tls) = file.realm.as_ref().and_then(|realm| realm.tls.as_ref()) {
-            line(f, "TLS", tls.identity.display())?;
-            if let Some(clients) = &tls.clients {
-                line(f, "client CAs", clients.display())?;
-            }
+        if !builder.ip_filter.is_empty() {
+            line(f, "addresses", &builder.ip_filter)?;
         }
-        match (file.realm.as_ref().and_then(|realm| realm.users.as_ref()), &file.users) {
-            (Some(files), Some(users)) => {
-                line(f, "users", format_args!("{} of {}", users.count(), files.users.display()))?;
-            }
-            (Some(files), None) => line(f, "users", files.users.display())?,
-            (None, _) => line(f, "users", "none, every client can do everything")?,
+        if let Some(mechanisms) = &builder.security.mechanisms {
+            let names: Vec<&str> = mechanisms.iter().map(|mechanism| mechanism.name()).collect();
+            line(f, "mechanisms", names.join(", "))?;
         }
-        if let Some(roles) = &file.roles {
+        self.certificates(f)?;
+        match (self.users, builder.users_count()) {
+            (Some(path), Some(count)) => line(f, "users", format_args!("{count} of {}", path.display()))?,
+            (Some(path), None) => line(f, "users", format_args!("{} (not read)", path.display()))?,
+            (None, Some(count)) => line(f, "users", count)?,
+            (None, None) => line(f, "users", "none, every client can do everything")?,
+        }
+        let metrics = if builder.security.public_metrics { "everyone" } else { "users with MONITOR" };
+        if self.users.is_some() {
+            line(f, "metrics", format_args!("for {metrics}"))?;
+        }
+        let realm_users = file.realm.as_ref().and_then(|realm| realm.users.as_ref());
+        // Users of another file have the predefined roles.
+        let has_own_roles = self.users.is_none_or(|users| realm_users.is_some_and(|own| own.users == users));
+        let roles = file.roles.as_ref().filter(|_| has_own_roles);
+        if let Some(roles) = roles {
             let names: Vec<&str> = roles.roles.keys().map(String::as_str).collect();
             line(f, "roles", names.join(", "))?;
         }
-        for (cache, access) in file.access.iter().filter(|_| file.roles.is_some()) {
+        for (cache, access) in file.access.iter().filter(|_| roles.is_some()) {
             match access {
                 CacheAccess::AllUsers => line(f, "access", format_args!("{cache}: all authenticated users"))?,
                 CacheAccess::AllRoles => line(f, "access", format_args!("{cache}: all roles"))?,
@@ -125,9 +169,22 @@ impl Effective<'_> {
                 }
             }
         }
-        match &file.data {
+        match &builder.data {
             Some(data) => line(f, "data", data.display()),
             None => line(f, "data", "none"),
         }
+    }
+
+    fn certificates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(tls) = self.tls else { return Ok(()) };
+        let state = if self.builder.has_tls() { "" } else { " (not read)" };
+        line(f, "TLS", format_args!("{}{state}", tls.certificate.display()))?;
+        let Some(clients) = &tls.client_ca else { return Ok(()) };
+        let requirement = if tls.needs_clients { "needed" } else { "optional" };
+        line(
+            f,
+            "client CAs",
+            format_args!("{} (certificates of clients are {requirement})", clients.display()),
+        )
     }
 }

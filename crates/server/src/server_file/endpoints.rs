@@ -1,5 +1,7 @@
 //! `<endpoints>`: the port for clients, its security realm and its filter of addresses.
 
+use std::num::NonZeroU16;
+
 use consort_sasl::Mechanism;
 
 use super::document::Node;
@@ -31,7 +33,7 @@ const ENDPOINT_REFUSALS: Reasons = &[
     ),
 ];
 
-/// Infinispan's server does not start without it, so it says little about clients.
+/// A warning, because Infinispan's server does not start without the connector: a file has it also if no client uses REST.
 const REST: &str = "there is no REST API for entries, and its requests get 404; /health and /metrics are on the clients' port";
 
 /// The clients' port.
@@ -65,11 +67,12 @@ pub(super) fn read(node: &Node, network: &Network, problems: &mut Problems) -> O
     Some(read_endpoint(first, (binding, realm), network, problems))
 }
 
-type Default<'n> = Option<&'n super::document::Attribute>;
+/// An attribute of `<endpoints>` that applies to an endpoint without one of its own.
+type InheritedAttribute<'n> = Option<&'n super::document::Attribute>;
 
 fn read_endpoint(
     node: &Node,
-    (binding, realm): (Default<'_>, Default<'_>),
+    (binding, realm): (InheritedAttribute<'_>, InheritedAttribute<'_>),
     network: &Network,
     problems: &mut Problems,
 ) -> Endpoint {
@@ -166,7 +169,7 @@ fn read_hotrod<'n>(
         endpoint.realm = Some((realm.value.clone(), realm.place));
     }
     endpoint.external_host = section.text("external-host").map(str::to_owned);
-    endpoint.external_port = section.parsed("external-port", problems);
+    endpoint.external_port = section.parsed::<NonZeroU16>("external-port", problems).map(NonZeroU16::get);
     if section.flag("require-ssl-client-auth", problems) == Some(true) {
         endpoint.needs_client_certificate = true;
     }

@@ -3,7 +3,7 @@
 //!
 //! [`document`] reads the elements of XML and [`yaml`] those of JSON and YAML, [`section`] reports each one that nothing reads. [`container`], [`caches`], [`counters`] and
 //! [`roles`] read the container, [`network`], [`endpoints`] and [`realms`] the server. [`stack`] passes the stack to its own
-//! reader, [`effective`] shows the result.
+//! reader, [`realm_files`] reads the files of users and certificates, [`effective`] shows the result.
 
 mod cache_roles;
 mod cache_settings;
@@ -11,10 +11,14 @@ mod caches;
 mod container;
 mod counters;
 mod document;
+#[cfg(test)]
+mod effect_tests;
 mod effective;
 mod endpoints;
+mod locations;
 mod network;
 mod problem;
+mod realm_files;
 mod realms;
 mod roles;
 mod section;
@@ -23,35 +27,29 @@ mod stack;
 mod tests;
 mod yaml;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use consort_conf::{Stack, Variables};
-use consort_tls::{ClientCertificates, Identity, Roots};
+use consort_tls::{ClientCertificates, Identity, ListenerFiles};
 
 use self::cache_roles::CacheAccess;
-use self::container::{Container, Locations, Transport};
-use self::document::{FILE_BYTES_MAX, Node};
+use self::container::{Container, Transport};
+use self::document::{FILE_BYTES_MAX, Node, ROOT};
 pub use self::effective::Effective;
 use self::endpoints::Endpoint;
+use self::locations::{DATA_PATH, Locations};
 use self::network::Network;
 use self::problem::Problems;
 pub use self::problem::{Place, Problem, Severity};
-use self::realms::{Realm, RealmUsers};
+pub use self::realm_files::RealmFiles;
+use self::realms::Realm;
 use self::roles::RolesSettings;
 use self::section::Section;
 use crate::catalog::definition::CacheDefinitions;
-use crate::security::properties;
-use crate::security::role::{Permissions, Role};
-use crate::security::users::{CachePermissions, Users};
+use crate::security::users::Users;
 use crate::server::ServerBuilder;
-
-/// The outermost element of Infinispan's files.
-const ROOT: &str = "infinispan";
-
-/// The bytes of a file of users.
-const USERS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The cluster that a server's file names.
 #[derive(Clone, Debug)]
@@ -71,6 +69,21 @@ pub struct ClusterSettings {
     pub machine: Option<String>,
     /// The number of members for which a server waits before it serves, and for how long.
     pub initial_size: Option<(usize, Duration)>,
+}
+
+impl ClusterSettings {
+    /// Those of a cluster without other settings.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            stack: None,
+            member: None,
+            site: None,
+            rack: None,
+            machine: None,
+            initial_size: None,
+        }
+    }
 }
 
 /// A server's file. It may have problems that keep a server from starting.
@@ -93,7 +106,7 @@ pub struct ServerFile {
     tls: Option<(Identity, ClientCertificates)>,
 }
 
-/// Whether a text is a server's file: Infinispan's, with more than stacks.
+/// Whether the outermost element of a text is Infinispan's, `<infinispan>`. Such a file can also have stacks only.
 pub fn is_server_file(text: &str) -> bool {
     let text = text.trim_start_matches('\u{feff}');
     match text.trim_start().chars().next() {
@@ -197,18 +210,33 @@ impl ServerFile {
         if let Some(server) = server {
             self.read_server(server, locations, problems);
         }
-        if let Some((roles, endpoint)) = self.roles.as_ref().zip(self.endpoint.as_ref())
-            && !roles.roles.is_empty()
-        {
-            // A server without users permits every client everything.
-            let text = match &self.realm {
-                None if endpoint.realm.is_none() => "the endpoint no security-realm; name the realm",
-                Some(realm) if realm.users.is_none() => "the security-realm no users; add a properties-realm",
-                _ => return,
-            };
-            let text = format!("the container has <authorization>, and {text}, or remove <authorization>");
-            problems.refuse(endpoint.place, text);
+        self.check_roles(root, server.is_some(), problems);
+    }
+
+    /// Roles without users are refused: a server without users permits every client everything.
+    fn check_roles(&self, root: &Node, has_server: bool, problems: &mut Problems) {
+        if self.roles.as_ref().is_none_or(|roles| roles.roles.is_empty()) {
+            return;
         }
+        let (place, text) = match (&self.endpoint, &self.realm) {
+            (None, _) if !has_server => (
+                root.place,
+                "there is no <server>, so there are no users with roles; add it with a security-realm",
+            ),
+            (Some(endpoint), None) if endpoint.realm.is_none() => (
+                endpoint.place,
+                "its endpoint names no security-realm, so there are no users with roles; write security-realm=\"NAME\" at the endpoint",
+            ),
+            (Some(endpoint), Some(realm)) if realm.users.is_none() => {
+                (endpoint.place, "the security-realm of its endpoint has no users; add a properties-realm")
+            }
+            // Without an endpoint or with an unknown realm there is a problem already.
+            _ => return,
+        };
+        problems.refuse(
+            place,
+            format!("the container has <authorization>, but {text}, or remove <authorization>"),
+        );
     }
 
     fn read_container<'n>(
@@ -231,7 +259,7 @@ impl ServerFile {
         self.default_cache = container.default_cache.take();
         self.data = container.data.take();
         if self.data.is_none() {
-            self.data = locations.variables.get("infinispan.server.data.path").map(PathBuf::from);
+            self.data = locations.variables.get(DATA_PATH).map(PathBuf::from);
         }
         if let Some((element, transport)) = container.transport.take() {
             let stack = stack::read(root, Some(element), locations.directory, locations.variables, problems);
@@ -293,29 +321,32 @@ impl ServerFile {
 
     /// Reads the files of the realm.
     fn load(&mut self, problems: &mut Problems) {
-        let Some(realm) = self.realm.clone() else { return };
-        if let Some(tls) = &realm.tls {
-            match load_tls(
-                tls,
-                self.endpoint.as_ref().is_some_and(|endpoint| endpoint.needs_client_certificate),
-            ) {
+        let (Some(realm), Some(files)) = (self.realm.clone(), self.realm_files()) else { return };
+        if let Some((tls, at)) = files.tls().zip(realm.tls.as_ref()) {
+            match tls.read() {
                 Ok(loaded) => self.tls = Some(loaded),
-                Err(text) => problems.refuse(tls.place, text),
+                Err(error) => problems.refuse(at.place, error.to_string()),
             }
         }
-        if let Some(files) = &realm.users {
-            match load_users(files, self.roles.as_ref(), &self.access) {
-                Ok(users) if users.count() == 0 => {
-                    let file = files.users.display();
-                    problems.refuse(
-                        files.place,
-                        format!("{file} has no users: no client could authenticate; add some"),
-                    );
-                }
-                Ok(users) => self.users = Some(users),
-                Err(text) => problems.refuse(files.place, text),
-            }
+        match (files.read_users(), &realm.users) {
+            (Ok(users), _) => self.users = users,
+            (Err(error), Some(at)) => problems.refuse(at.place, error.to_string()),
+            (Err(_), None) => {}
         }
+    }
+
+    /// Returns the files of users and certificates; `None` if the endpoint names no realm.
+    pub fn realm_files(&self) -> Option<RealmFiles> {
+        let realm = self.realm.as_ref()?;
+        let needs_clients = self.endpoint.as_ref().is_some_and(|endpoint| endpoint.needs_client_certificate);
+        let tls = realm.tls.as_ref().map(|tls| ListenerFiles {
+            certificate: tls.identity.clone(),
+            key: tls.identity.clone(),
+            client_ca: tls.clients.clone(),
+            needs_clients,
+        });
+        let (roles, access) = (self.roles.clone(), self.access.clone());
+        Some(RealmFiles { users: realm.users.clone(), tls, roles, access })
     }
 
     /// Returns the problems, in the order of the file.
@@ -349,6 +380,11 @@ impl ServerFile {
         self.cluster.as_ref()
     }
 
+    /// Returns the caches, templates and counters.
+    pub const fn definitions(&self) -> &CacheDefinitions {
+        &self.definitions
+    }
+
     /// Returns the directory for data.
     pub fn data(&self) -> Option<&Path> {
         self.data.as_deref()
@@ -360,7 +396,7 @@ impl ServerFile {
         Some((&binding.host, binding.port))
     }
 
-    /// Whether roles have permissions by cache; they are roles of the file's users.
+    /// Whether caches have roles of their own. Only users of the file's realm have such roles.
     pub fn has_cache_roles(&self) -> bool {
         self.roles.is_some() && self.access.values().any(|access| matches!(access, CacheAccess::Roles(..)))
     }
@@ -400,7 +436,8 @@ impl ServerFile {
                 builder = builder.public_metrics();
             }
             builder = builder.ip_filter(endpoint.filter.clone());
-            if let Some((mechanisms, _)) = endpoint.mechanisms.as_ref().filter(|_| self.users.is_some()) {
+            // They also apply to users of another source; without users a server does not start with them.
+            if let Some((mechanisms, _)) = &endpoint.mechanisms {
                 builder = builder.mechanisms(mechanisms.clone());
             }
         }
@@ -416,57 +453,4 @@ impl ServerFile {
 
 fn too_large(bytes: u64) -> String {
     format!("the file has {bytes} bytes; the limit is {FILE_BYTES_MAX}")
-}
-
-fn load_tls(tls: &realms::RealmTls, is_needed: bool) -> Result<(Identity, ClientCertificates), String> {
-    let roots = tls.clients.as_ref().map(Roots::from_file).transpose().map_err(|error| error.to_string())?;
-    let identity = Identity::from_files(&tls.identity, &tls.identity).map_err(|error| error.to_string())?;
-    let clients = match roots {
-        None => ClientCertificates::NotAsked,
-        Some(roots) if is_needed => ClientCertificates::Needed(roots),
-        Some(roots) => ClientCertificates::Asked(roots),
-    };
-    Ok((identity, clients))
-}
-
-fn read_bounded(path: &Path) -> Result<String, String> {
-    let file = path.display();
-    let size = std::fs::metadata(path).map_err(|error| format!("{file} cannot be read: {error}"))?.len();
-    if size > USERS_BYTES_MAX {
-        return Err(format!("{file} has {size} bytes; the limit is {USERS_BYTES_MAX}"));
-    }
-    std::fs::read_to_string(path).map_err(|error| format!("{file} cannot be read: {error}"))
-}
-
-fn load_users(
-    files: &RealmUsers,
-    roles: Option<&RolesSettings>,
-    access: &BTreeMap<String, CacheAccess>,
-) -> Result<Users, String> {
-    let wrong = |path: &Path, error: properties::PropertiesError| {
-        format!("{}:{}: {}", path.display(), error.line, error.reason)
-    };
-    let all_groups = match &files.groups {
-        Some(path) => properties::groups(&read_bounded(path)?).map_err(|error| wrong(path, error))?,
-        None => BTreeMap::new(),
-    };
-    consort_tls::secrets::warn_if_open(&files.users, "the users");
-    let text = read_bounded(&files.users)?;
-    // Users with the same roles share their permissions by cache.
-    let mut known: BTreeMap<BTreeSet<String>, properties::Grants> = BTreeMap::new();
-    let grants = |name: &str, groups: &BTreeSet<String>| {
-        let Some(settings) = roles else { return (Role::Admin.permissions(), CachePermissions::default()) };
-        let own = (!settings.only_groups).then_some(name);
-        let names: BTreeSet<&str> = groups.iter().map(String::as_str).chain(own).collect();
-        let names: BTreeSet<&str> =
-            names.into_iter().filter(|name| settings.roles.contains_key(*name)).collect();
-        let key = names.iter().map(|name| (*name).to_owned()).collect();
-        let make = || {
-            let all = names.iter().filter_map(|name| settings.roles.get(*name));
-            let permissions = all.fold(Permissions::default(), |all, role| all.union(*role));
-            (permissions, CachePermissions::new(cache_roles::permissions(access, &names, settings)))
-        };
-        known.entry(key).or_insert_with(make).clone()
-    };
-    properties::users(&text, &all_groups, grants).map_err(|error| wrong(&files.users, error))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use consort_net::{BindAddr, IpVersion};
 
 use super::document::Node;
-use super::problem::{Place, Problems};
+use super::problem::Problems;
 use super::section::Section;
 
 /// Kinds of addresses, and their selectors.
@@ -24,7 +24,6 @@ const SELECTORS: &[(&str, &str)] = &[
 pub(super) struct SocketBinding {
     pub(super) host: String,
     pub(super) port: u16,
-    pub(super) place: Place,
 }
 
 /// Interfaces and bindings by name.
@@ -95,8 +94,7 @@ impl Network {
                 problems.refuse(binding.place, format!("port {port} with offset {offset} is no port"));
                 continue;
             };
-            let place = binding.place;
-            self.bindings.insert(name.to_owned(), SocketBinding { host: host.clone(), port, place });
+            self.bindings.insert(name.to_owned(), SocketBinding { host: host.clone(), port });
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Reported problems; a file of another kind would have one per element.
+/// Reported problems of each severity; a file of another kind would have one per element. They are counted apart, so that many warnings
+/// do not hide the one problem for which a server does not start.
 pub(super) const PROBLEMS_MAX: usize = 200;
 
 /// A place in a file, counted from 1.
@@ -26,7 +27,7 @@ impl fmt::Display for Place {
 pub enum Severity {
     /// A server does not start with it.
     Refused,
-    /// It has no effect here, and its absence changes no response to a client.
+    /// The setting has no effect here, and clients get the same responses without it.
     Warning,
 }
 
@@ -67,8 +68,9 @@ impl Problems {
     }
 
     fn add(&mut self, place: Place, severity: Severity, text: String) {
-        let is_new = || self.all.iter().all(|other| (other.place, &other.text) != (place, &text));
-        if self.all.len() < PROBLEMS_MAX && is_new() {
+        let of_severity = || self.all.iter().filter(|other| other.severity == severity);
+        let is_new = || of_severity().all(|other| (other.place, &other.text) != (place, &text));
+        if of_severity().count() < PROBLEMS_MAX && is_new() {
             self.all.push(Problem { file: self.file.clone(), place, severity, text });
         }
     }

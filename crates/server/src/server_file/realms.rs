@@ -3,13 +3,10 @@
 
 use std::path::PathBuf;
 
-use super::container::Locations;
 use super::document::Node;
+use super::locations::{CONFIG_PATH, Locations};
 use super::problem::{Place, Problems};
 use super::section::{Reasons, Section};
-
-/// Infinispan's server sets this variable to the directory of its file.
-const CONFIG_PATH: &str = "infinispan.server.config.path";
 
 const REALM_WARNINGS: Reasons = &[
     ("cache-lifespan", "verified passwords are remembered by the server, until the users change"),
@@ -57,7 +54,6 @@ pub(super) struct RealmUsers {
 pub(super) struct Realm {
     pub(super) tls: Option<RealmTls>,
     pub(super) users: Option<RealmUsers>,
-    pub(super) place: Place,
 }
 
 /// Returns the elements of all realms.
@@ -102,7 +98,7 @@ pub(super) fn read(
     let has_refused_source =
         REALM_REFUSALS.iter().any(|(kind, _)| node.children.iter().any(|child| child.name == *kind));
     section.refuse(REALM_REFUSALS, problems);
-    let mut realm = Realm { place: node.place, ..Realm::default() };
+    let mut realm = Realm::default();
     if let Some(identities) = section.child("server-identities", problems) {
         realm.tls = read_identities(identities, locations, problems);
     }
@@ -123,7 +119,7 @@ pub(super) fn read(
 
 fn read_properties(node: &Node, locations: Locations<'_>, problems: &mut Problems) -> Option<RealmUsers> {
     let mut section = Section::new(node);
-    // They name the realm in responses of Java's mechanisms, and an attribute of an identity in Java.
+    // No mechanism here sends the name of the realm, and no program in Java asks for the attribute with the groups.
     section.text("name");
     section.text("groups-attribute");
     let users = section.child("user-properties", problems);
@@ -136,7 +132,7 @@ fn read_properties(node: &Node, locations: Locations<'_>, problems: &mut Problem
     let place = users.place;
     let mut section = Section::new(users);
     section.text("digest-realm-name");
-    // The file says by itself whether it has passwords in cleartext.
+    // Whether the passwords are in cleartext follows from the comment `$ALGORITHM=…$` in the file, as in Infinispan.
     section.flag("plain-text", problems);
     let path = locations.path(users, &mut section, CONFIG_PATH, problems);
     section.finish(problems);
@@ -154,13 +150,19 @@ fn read_identities(node: &Node, locations: Locations<'_>, problems: &mut Problem
     section.refuse(&[("kerberos", "there is no Kerberos; use SCRAM")], problems);
     let ssl = section.child("ssl", problems);
     section.finish(problems);
-    let mut section = Section::new(ssl?);
+    let ssl = ssl?;
+    let mut section = Section::new(ssl);
     let (keystore, truststore) = (section.child("keystore", problems), section.child("truststore", problems));
     if let Some(engine) = section.child("engine", problems) {
         read_engine(engine, problems);
     }
     section.finish(problems);
-    let keystore = keystore?;
+    let Some(keystore) = keystore else {
+        let text = "<ssl> without <keystore>: clients would connect without TLS; add the <keystore> with the server's certificate, or \
+                    remove <ssl>";
+        problems.refuse(ssl.place, text);
+        return None;
+    };
     let identity = read_pem(keystore, locations, problems);
     let clients = truststore.and_then(|truststore| read_pem(truststore, locations, problems));
     Some(RealmTls { identity: identity?, clients, place: keystore.place })

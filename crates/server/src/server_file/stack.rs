@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use consort_conf::{ConfigError, Stack, Variables, parse_stack_at};
+use consort_conf::{ConfigError, Stack, Variables, check_required_layers, parse_stack_at};
 
 use super::document::{Attribute, Node, STACKS};
 use super::problem::{Place, Problems};
@@ -128,6 +128,9 @@ pub(super) fn read(
                     ignored.attribute, ignored.protocol, ignored.reason
                 );
                 problems.warn(place, text);
+            }
+            if let Err(error) = check_required_layers(&stack.config) {
+                add(&error, problems);
             }
             Some(stack)
         }

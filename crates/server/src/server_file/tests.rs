@@ -3,17 +3,29 @@ use consort_conf::Variables;
 use super::document::{NESTING_MAX, PARTS_MAX};
 use super::problem::PROBLEMS_MAX;
 use super::*;
+use crate::security::role::Role;
 
 /// As in Infinispan's distribution.
 const DISTRIBUTION: &str = include_str!("../../tests/infinispan.xml");
 
-fn parse(text: &str) -> ServerFile {
+pub(super) fn parse(text: &str) -> ServerFile {
     ServerFile::parse("i.xml", text, &Variables::new().with("set", "7"))
 }
 
 /// Within a container.
 fn container(text: &str) -> ServerFile {
     parse(&format!("<infinispan><cache-container>\n{text}\n</cache-container></infinispan>"))
+}
+
+/// Within a container of a server with users.
+fn secured(text: &str) -> ServerFile {
+    parse(&format!(
+        "<infinispan><cache-container>\n{text}\n</cache-container><server><interfaces><interface name=\"i\"><loopback/></interface>\
+         </interfaces><socket-bindings default-interface=\"i\"><socket-binding name=\"b\" port=\"11222\"/></socket-bindings>\
+         <security><security-realms><security-realm name=\"r\"><properties-realm><user-properties path=\"u\"/></properties-realm>\
+         </security-realm></security-realms></security><endpoints socket-binding=\"b\" security-realm=\"r\"><endpoint>\
+         <hotrod-connector/></endpoint></endpoints></server></infinispan>"
+    ))
 }
 
 /// Within a server, with an interface and a binding.
@@ -25,11 +37,16 @@ fn server(text: &str) -> ServerFile {
     ))
 }
 
+/// The lines of `--check`, without options.
+fn effective(file: &ServerFile) -> String {
+    file.effective(&file.apply(crate::Server::builder())).to_string()
+}
+
 fn problems(file: &ServerFile) -> Vec<String> {
     file.problems().iter().map(|problem| problem.to_string().replace("i.xml:", "")).collect()
 }
 
-fn refused(file: &ServerFile) -> Vec<String> {
+pub(super) fn refused(file: &ServerFile) -> Vec<String> {
     let refused = file.problems().iter().filter(|problem| problem.severity == Severity::Refused);
     refused.map(|problem| format!("{}: {}", problem.place, problem.text)).collect()
 }
@@ -66,11 +83,54 @@ fn authorization_without_users_is_refused() {
     };
     let tls = "<server-identities><ssl><keystore path=\"server.pem\"/></ssl></server-identities>";
     let users = "<properties-realm><user-properties path=\"users.properties\"/></properties-realm>";
-    assert!(with("", users).contains("the endpoint no security-realm; name the realm"));
     assert!(
-        with("security-realm=\"r\"", tls).contains("the security-realm no users; add a properties-realm")
+        with("", users).contains("its endpoint names no security-realm, so there are no users with roles")
+    );
+    assert!(
+        with("security-realm=\"r\"", tls)
+            .contains("the security-realm of its endpoint has no users; add a properties-realm")
     );
     assert_eq!(with("security-realm=\"r\"", &format!("{tls}{users}")), "");
+    let alone = container("<security><authorization/></security>");
+    assert!(
+        refused(&alone)[0].contains("there is no <server>, so there are no users with roles"),
+        "{alone:?}"
+    );
+    let off = container("<security><authorization enabled=\"false\"/></security>");
+    assert_eq!(refused(&off), [] as [String; 0]);
+}
+
+/// The cap on problems must not decide whether a server starts.
+#[test]
+fn file_with_more_warnings_than_are_kept_is_refused_for_one_problem() {
+    let warnings = "<local-cache-configuration name=\"w\" start=\"LAZY\"/>\n";
+    let warnings: String =
+        (0..2 * PROBLEMS_MAX).map(|at| warnings.replace("\"w\"", &format!("\"w{at}\""))).collect();
+    let file = parse(&format!(
+        "<infinispan><cache-container>{warnings}</cache-container><server><interfaces><interface name=\"i\"><loopback/>\
+         </interface></interfaces><socket-bindings default-interface=\"i\"><socket-binding name=\"b\" port=\"1\"/>\
+         </socket-bindings><endpoints socket-binding=\"b\"><hotrod-connector/><ip-filters/></endpoints></server></infinispan>"
+    ));
+    let count = |severity| file.problems().iter().filter(|problem| problem.severity == severity).count();
+    assert_eq!(count(Severity::Warning), PROBLEMS_MAX);
+    assert!(refused(&file)[0].contains("unknown element <ip-filters>"), "{:?}", refused(&file));
+    assert!(!file.is_startable(false));
+}
+
+#[test]
+fn tls_without_a_certificate_of_the_server_is_refused() {
+    let with = |stores: &str| {
+        let text = format!(
+            "<security><security-realms><security-realm name=\"r\"><server-identities><ssl>{stores}</ssl></server-identities>\
+             <properties-realm><user-properties path=\"u\"/></properties-realm></security-realm></security-realms></security>\
+             <endpoints socket-binding=\"b\" security-realm=\"r\"><endpoint><hotrod-connector/></endpoint></endpoints>"
+        );
+        refused(&server(&text)).join("\n")
+    };
+    for stores in ["<truststore path=\"ca.pem\"/>", ""] {
+        assert!(with(stores).contains("<ssl> without <keystore>"), "{stores}: {}", with(stores));
+    }
+    assert_eq!(with("<keystore path=\"server.pem\"/><truststore path=\"ca.pem\"/>"), "");
 }
 
 #[test]
@@ -133,7 +193,7 @@ fn variables_are_replaced_and_unset_ones_are_refused() {
         "{:?}",
         refused(&file)
     );
-    assert!(file.effective().to_string().contains("c {\"local-cache\":{\"memory\":{\"max-count\":7}"));
+    assert!(effective(&file).contains("c {\"local-cache\":{\"memory\":{\"max-count\":7}"));
 }
 
 #[test]
@@ -146,7 +206,7 @@ fn caches_have_the_settings_of_their_templates() {
          <replicated-cache name=\"b\" configuration=\"org.infinispan.REPL_ASYNC\"/>",
     );
     assert_eq!(problems(&file), [] as [String; 0]);
-    let text = file.effective().to_string();
+    let text = effective(&file);
     let line = text.lines().find(|line| line.starts_with("cache") && line.contains(" a ")).unwrap();
     for part in ["\"owners\":1", "\"max-count\":5", "EXCEPTION", "\"lifespan\":5"] {
         assert!(line.contains(part), "{line}");
@@ -171,6 +231,21 @@ fn caches_that_cannot_be_created_are_refused() {
         ("<local-cache name=\"___a\"/>", "reserved"),
         ("<scattered-cache name=\"a\"/>", "scattered caches"),
         ("<local-cache name=\"a\"><memory>x</memory></local-cache>", "text within <memory>"),
+        ("<local-cache name=\"a\"><memory/><memory/></local-cache>", "memory is defined more than once"),
+        (
+            "<local-cache-configuration name=\"t\"><memory max-count=\"5\"/></local-cache-configuration>\
+             <local-cache name=\"a\" configuration=\"t\"><memory max-count=\"6\"/><memory max-count=\"7\"/></local-cache>",
+            "2:128: cache `a`: cache configuration cannot be read: memory is defined more than once",
+        ),
+        (
+            "<local-cache-configuration name=\"t\"/><local-cache name=\"a\" configuration=\"t\">x</local-cache>",
+            "cache `a`: text within <local-cache>",
+        ),
+        (
+            "<local-cache-configuration name=\"t\"><memory/></local-cache-configuration>\
+             <local-cache name=\"a\" configuration=\"t\"><memory>x</memory></local-cache>",
+            "cache `a`: text within <memory>",
+        ),
     ] {
         let file = container(text);
         assert!(
@@ -264,10 +339,35 @@ fn endpoint_has_a_port_with_offset_and_an_address_filter() {
     );
     assert_eq!(problems(&file), [] as [String; 0]);
     assert_eq!(file.address(), Some(("127.0.0.1", 11322)));
-    let text = file.effective().to_string();
+    let text = effective(&file);
     for part in ["accept 10.0.0.0/8, reject 0.0.0.0/0", "advertised host  grid", "advertised port  443"] {
         assert!(text.contains(part), "{text}");
     }
+    let zero = server(
+        "<endpoints socket-binding=\"b\"><endpoint><hotrod-connector external-port=\"0\"/></endpoint></endpoints>",
+    );
+    assert!(
+        refused(&zero)[0].contains("external-port of hotrod-connector cannot be `0`"),
+        "{:?}",
+        refused(&zero)
+    );
+}
+
+#[test]
+fn filter_of_a_connector_rejects_addresses() {
+    let filter = "<ip-filter><reject from=\"127.0.0.0/8\"/></ip-filter>";
+    let file = server(&format!(
+        "<endpoints socket-binding=\"b\"><endpoint><hotrod-connector>{filter}</hotrod-connector></endpoint></endpoints>"
+    ));
+    assert_eq!(problems(&file), [] as [String; 0]);
+    let filter_of = |file: &ServerFile| file.endpoint.as_ref().unwrap().filter.clone();
+    assert!(
+        !filter_of(&file).accepts([127, 0, 0, 1].into()) && filter_of(&file).accepts([10, 0, 0, 1].into())
+    );
+    let second = server(&format!(
+        "<endpoints socket-binding=\"b\"><endpoint>{filter}<hotrod-connector>{filter}</hotrod-connector></endpoint></endpoints>"
+    ));
+    assert!(refused(&second)[0].contains("a second ip-filter"), "{:?}", refused(&second));
 }
 
 /// The files with which interop tests start Infinispan's server.
@@ -333,9 +433,8 @@ fn roles_of_a_container_have_their_permissions() {
     assert!(reader.contain(crate::Permission::BulkRead) && !reader.contain(crate::Permission::Write));
     let predefined = container("<security><authorization/></security>");
     assert_eq!(predefined.roles.as_ref().unwrap().roles.len(), Role::ALL.len());
-    let wrong = container(
-        "<security><authorization><role name=\"r\" permissions=\"FLY\"/></authorization></security>",
-    );
+    let wrong =
+        secured("<security><authorization><role name=\"r\" permissions=\"FLY\"/></authorization></security>");
     assert!(refused(&wrong)[0].contains("unknown permission `FLY`"), "{:?}", refused(&wrong));
 }
 
@@ -382,7 +481,7 @@ fn json_and_yaml_give_the_settings_of_xml() {
     assert_eq!(problems(&xml), [] as [String; 0]);
     for other in [&json, &yaml] {
         assert_eq!(problems(other), [] as [String; 0]);
-        assert_eq!(other.effective().to_string(), xml.effective().to_string());
+        assert_eq!(effective(other), effective(&xml));
         let stack = |file: &ServerFile| {
             file.cluster().unwrap().stack.as_ref().unwrap().config.protocols[0]
                 .get("bind_port")
@@ -430,7 +529,7 @@ fn problems_in_yaml_have_their_places() {
 fn caches_have_roles_of_their_own() {
     let roles = "<security><authorization><role name=\"r\" permissions=\"READ\"/><role name=\"w\" permissions=\"ALL\"/>\
                  </authorization></security>";
-    let file = container(&format!(
+    let file = secured(&format!(
         "{roles}<local-cache name=\"open\"/><local-cache name=\"all\"><security><authorization/></security></local-cache>\
          <local-cache name=\"few\"><security><authorization roles=\"r\"/></security></local-cache>"
     ));
@@ -443,8 +542,8 @@ fn caches_have_roles_of_their_own() {
     assert!(reader["few"].contain(Read) && !reader["few"].contain(Write) && !writer["few"].contain(Read));
     assert!(!reader.contains_key("all"), "the user's permissions apply");
     let few = "<local-cache name=\"few\"><security><authorization roles=\"r x\"/></security></local-cache>";
-    assert!(refused(&container(few))[0].contains("needs <security><authorization> in the container"));
-    assert!(refused(&container(&format!("{roles}{few}")))[0].contains("the container has no role `x`"));
+    assert!(refused(&secured(few))[0].contains("needs <security><authorization> in the container"));
+    assert!(refused(&secured(&format!("{roles}{few}")))[0].contains("the container has no role `x`"));
 }
 
 #[test]

@@ -4,11 +4,9 @@
 use consort_conf::Variables;
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::document::{Attribute, NESTING_MAX, Node, PARTS_MAX, STACKS, substitute};
+use super::document::{Attribute, NESTING_MAX, Node, PARTS_MAX, ROOT, STACKS, substitute};
 use super::problem::{Place, Problems};
 use crate::catalog::definition::hyphenated;
-
-const ROOT: &str = "infinispan";
 
 /// Names of JGroups' attributes have underscores: `bindPort` and `bind-port` are `bind_port`.
 fn underscored(name: &str) -> String {

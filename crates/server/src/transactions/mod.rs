@@ -214,6 +214,11 @@ impl Transactions {
         Ok(involved)
     }
 
+    pub(crate) async fn branch_caches(&self, xid: &Xid) -> Result<Vec<String>, CacheError> {
+        let record = self.record(&record_key(xid)).await?.unwrap_or_default();
+        Ok(record.branches.into_iter().map(|branch| branch.cache).collect())
+    }
+
     /// With one phase it also commits. `None` if another request executes the transaction.
     pub(crate) async fn prepare(
         &self,

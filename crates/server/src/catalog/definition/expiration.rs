@@ -3,6 +3,7 @@ use consort_cache::Lifetime;
 use super::Result;
 use super::tree::Element;
 use super::values::duration;
+use super::without_effect;
 
 pub(super) fn read(element: &Element) -> Result<Lifetime> {
     element.check_children(&[])?;
@@ -11,12 +12,7 @@ pub(super) fn read(element: &Element) -> Result<Lifetime> {
         match &attribute[..] {
             "lifespan" => lifetime.lifespan = duration(element, attribute, value)?,
             "max-idle" => lifetime.max_idle = duration(element, attribute, value)?,
-            // No effect: an expired entry is never returned, however often expired entries are removed.
-            "interval" => drop(duration(element, attribute, value)?),
-            // Both values behave as ASYNC: a read does not wait until other owners have its access time.
-            "touch" if matches!(&value[..], "SYNC" | "ASYNC") => {}
-            "touch" => return Err(element.invalid(attribute, value)),
-            other => return Err(element.unknown(other)),
+            other => without_effect::accept(element, other, value)?,
         }
     }
     Ok(lifetime)

@@ -3,6 +3,7 @@ use consort_cache::{Limit, MemoryBound, WhenFull};
 use super::Result;
 use super::tree::{Element, refused};
 use super::values::{bytes, number};
+use super::without_effect;
 
 pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
     element.check_children(&[])?;
@@ -27,10 +28,7 @@ pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
                 }
                 _ => return Err(element.invalid(attribute, value)),
             },
-            // No effect: there is no JVM heap, and no garbage collector scans values.
-            "storage" if matches!(&value[..], "HEAP" | "OFF_HEAP") => {}
-            "storage" => return Err(element.invalid(attribute, value)),
-            other => return Err(element.unknown(other)),
+            other => without_effect::accept(element, other, value)?,
         }
     }
     let limit = match (entries, size) {

@@ -17,6 +17,7 @@ mod transactions;
 mod tree;
 mod unique_keys;
 mod values;
+pub(crate) mod without_effect;
 
 use std::collections::BTreeSet;
 
@@ -255,7 +256,6 @@ fn apply_attribute(
             }
         }
         "capacity-factor" => {
-            // No effect: the same factor on all servers gives each server an equal share.
             let factor: f64 = number(element, attribute, value)?;
             if factor == 0.0 {
                 let why = "it applies to all servers, and no server would own entries";
@@ -275,13 +275,8 @@ fn apply_attribute(
         "key-partitioner" | "consistent-hash-factory" => {
             return Err(element.refused(attribute, value, "Java classes cannot be run"));
         }
-        // No effect: statistics are always on, and writes and their previous values are always reliable.
-        "statistics" | "simple-cache" | "unreliable-return-values" => drop(flag(element, attribute, value)?),
-        // No effect: a server decides itself how long it waits for another server; the other attributes concern names and the
-        // start of a cache.
-        "remote-timeout" | "l1-cleanup-interval" => drop(duration(element, attribute, value)?),
-        "name" | "configuration" | "start" => {}
-        other => return Err(element.unknown(other)),
+        "name" | "configuration" => {}
+        other => without_effect::accept(element, other, value)?,
     }
     Ok(())
 }
@@ -312,10 +307,7 @@ fn read_state_transfer(element: &Element) -> Result<()> {
                 return Err(element.refused(attribute, value, why));
             }
             "enabled" => {}
-            "timeout" => drop(duration(element, attribute, value)?),
-            "chunk-size" => drop(number::<i64>(element, attribute, value)?),
-            "await-initial-transfer" => drop(flag(element, attribute, value)?),
-            other => return Err(element.unknown(other)),
+            other => without_effect::accept(element, other, value)?,
         }
     }
     Ok(())

@@ -4,9 +4,10 @@ use consort_cache::{CacheConfig, CacheMode, Durability, Persistence, WriteBehind
 
 use super::Result;
 use super::tree::{Element, refused};
-use super::values::{duration, flag, number};
+use super::values::{flag, number};
+use super::without_effect;
 
-const FILE_STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-file-store"];
+pub(super) const FILE_STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-file-store"];
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct StoreSettings {
@@ -48,10 +49,7 @@ pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<Option<Sto
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
             "passivation" => is_passivating = flag(element, attribute, value)?,
-            // No effect: a failing store is reported by the write that fails.
-            "availability-interval" => drop(duration(element, attribute, value)?),
-            "connection-attempts" => drop(number::<i32>(element, attribute, value)?),
-            other => return Err(element.unknown(other)),
+            other => without_effect::accept(element, other, value)?,
         }
     }
     let store = match &element.children[..] {
@@ -94,14 +92,7 @@ fn read_store(store: &Element, settings: &mut StoreSettings) -> Result<()> {
             "read-only" => only(false, "the store follows the cache")?,
             "write-only" => only(false, "the store is read when servers restart")?,
             "path" | "relative-to" => return Err(refuse_path(store, attribute, value)),
-            "segmented" => drop(flag(store, attribute, value)?),
-            // No effect that clients observe; Infinispan itself ignores `max-entries`.
-            "max-batch-size" | "open-files-limit" | "compaction-threshold" | "max-entries" => {
-                number::<f64>(store, attribute, value)?;
-            }
-            // For configurations with several stores.
-            "name" | "fetch-state" => {}
-            other => return Err(store.unknown(other)),
+            other => without_effect::accept(store, other, value)?,
         }
     }
     for child in &store.children {
@@ -116,13 +107,7 @@ fn read_store(store: &Element, settings: &mut StoreSettings) -> Result<()> {
                 "sync-writes" if child.name == "data" => {
                     settings.is_synced = flag(child, attribute, value)?;
                 }
-                "max-file-size" if child.name == "data" => drop(number::<i64>(child, attribute, value)?),
-                "segments" | "max-queue-length" | "min-node-size" | "max-node-size"
-                    if child.name == "index" =>
-                {
-                    number::<i64>(child, attribute, value)?;
-                }
-                other => return Err(child.unknown(other)),
+                other => without_effect::accept(child, other, value)?,
             }
         }
     }

@@ -35,6 +35,16 @@ pub enum CacheDefinitionsError {
         /// The error.
         error: DefinitionError,
     },
+    /// Two files define a cache of the same name.
+    #[error("{file}: cache '{cache}': it is defined in {first}, too; remove one of the definitions")]
+    Twice {
+        /// The second file.
+        file: String,
+        /// The cache.
+        cache: String,
+        /// The first file.
+        first: String,
+    },
 }
 
 /// Named definitions of caches in XML, JSON or YAML (docs/server.md).
@@ -71,5 +81,24 @@ impl CacheDefinitions {
             }
             Err(DocumentError { cache: None, error }) => Err(CacheDefinitionsError::Document { file, error }),
         }
+    }
+
+    /// Adds those of another file.
+    ///
+    /// # Errors
+    ///
+    /// If both files define a cache of the same name.
+    pub fn with(&self, other: Self) -> Result<Self, CacheDefinitionsError> {
+        let has = |name: &str| self.all.iter().any(|own| *own.config.name == *name);
+        if let Some(second) = other.all.iter().find(|cache| has(&cache.config.name)) {
+            let (cache, first) = (second.config.name.to_string(), self.file.clone());
+            return Err(CacheDefinitionsError::Twice { file: other.file, cache, first });
+        }
+        let mut both = self.clone();
+        both.file = format!("{} and {}", self.file, other.file);
+        both.all.extend(other.all);
+        both.templates.extend(other.templates);
+        both.counters.extend(other.counters);
+        Ok(both)
     }
 }

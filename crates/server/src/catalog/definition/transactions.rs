@@ -4,10 +4,7 @@ use consort_cache::CacheConfig;
 
 use super::Result;
 use super::tree::Element;
-
-/// Attributes without an observable effect.
-const WITHOUT_EFFECT: &[&str] =
-    &["locking", "auto-commit", "stop-timeout", "complete-timeout", "reaper-interval", "notifications"];
+use super::without_effect;
 
 pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<bool> {
     element.check_children(&[])?;
@@ -21,8 +18,7 @@ pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<bool> {
                 }
                 _ => return Err(element.invalid(attribute, value)),
             },
-            attribute if WITHOUT_EFFECT.contains(&attribute) => {}
-            other => return Err(element.unknown(other)),
+            other => without_effect::accept(element, other, value)?,
         }
     }
     Ok(is_transactional)
@@ -37,8 +33,8 @@ pub(super) fn read_locking(element: &Element) -> Result<()> {
             "isolation" if !matches!(&value[..], "REPEATABLE_READ" | "READ_COMMITTED") => {
                 return Err(element.invalid(attribute, value));
             }
-            "isolation" | "concurrency-level" | "acquire-timeout" | "striping" => {}
-            other => return Err(element.unknown(other)),
+            "isolation" => {}
+            other => without_effect::accept(element, other, value)?,
         }
     }
     Ok(())

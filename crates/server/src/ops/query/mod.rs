@@ -25,6 +25,7 @@ use crate::memory::responses::Responses;
 use crate::reply::{Answer, Refusal};
 use crate::security::Permission;
 use crate::security::access::Authorization;
+use crate::security::scope::Scope;
 
 pub(crate) use factory::compile;
 pub(crate) use iterations::IterationQuery;
@@ -118,7 +119,7 @@ async fn find(
     let response = if statement.is_delete() {
         // The permission to read all entries does not include the one to remove them.
         if let Some(refusal) =
-            access.refusal_of(Permission::BulkWrite, served.cache.name(), "DELETE of a query", str::to_owned)
+            access.refusal_of(Permission::BulkWrite, Scope::Cache(served.cache.name()), "DELETE of a query")
         {
             return Ok(refusal);
         }

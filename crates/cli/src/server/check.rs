@@ -1,0 +1,75 @@
+//! `consort server --check`: the file together with the options.
+
+use consort_conf::{check_required_layers, load_stack};
+use consort_server::{ClusterSettings, Server, ServerFile};
+
+use super::ServerCommand;
+use crate::server_config::{self, Check};
+
+impl ServerCommand {
+    /// Finds the settings that a server has with this file and the options, and all problems.
+    pub(super) async fn check_file(&self, file: &ServerFile) -> Check {
+        let mut others = Vec::new();
+        if let Err(error) = self.check_authentication(Some(file)).await {
+            others.push(error.to_string());
+        }
+        let builder = match self.builder_with_files(Some(file)) {
+            Ok(builder) => {
+                others.extend(server_config::contradiction(&builder));
+                builder
+            }
+            Err(error) => {
+                others.push(format!("{error:#}"));
+                self.with_addresses(file.apply(Server::builder()))
+            }
+        };
+        let cluster = self.cluster_settings(file).unwrap_or_else(|error| {
+            others.push(format!("{error:#}"));
+            file.cluster().cloned()
+        });
+        let realm = file.realm_files();
+        let tls = self.tls.files().or_else(|| realm.as_ref()?.tls().cloned());
+        let users = self.users.as_deref().or_else(|| realm.as_ref()?.users());
+        let effective = file.effective(&builder).cluster(cluster.as_ref()).users(users).tls(tls.as_ref());
+        Check { effective: effective.to_string(), problems: file.problems().to_vec(), others }
+    }
+
+    /// The cluster of the file with the options of the command line.
+    fn cluster_settings(&self, file: &ServerFile) -> anyhow::Result<Option<ClusterSettings>> {
+        let Some(name) = &self.cluster else { return Ok(None) };
+        let mut settings = file.cluster().cloned().unwrap_or_else(|| ClusterSettings::new(name));
+        settings.name.clone_from(name);
+        settings.member.clone_from(&self.name);
+        settings.site.clone_from(&self.site);
+        settings.rack.clone_from(&self.rack);
+        settings.machine.clone_from(&self.machine);
+        if self.stack.is_some() || file.cluster().is_none() {
+            let join = self.join(name);
+            let stack = load_stack(&join.config, &join.variables()?)?;
+            check_required_layers(&stack.config)?;
+            settings.stack = Some(stack);
+        }
+        Ok(Some(settings))
+    }
+
+    /// Refuses options of a cluster at a server that is in none.
+    pub(super) fn check_cluster_options(&self) -> anyhow::Result<()> {
+        let options = [
+            ("--stack", self.stack.is_some()),
+            ("--name", self.name.is_some()),
+            ("--bind", self.bind.is_some()),
+            ("--diagnostics", self.diagnostics),
+            ("--site", self.site.is_some()),
+            ("--rack", self.rack.is_some()),
+            ("--machine", self.machine.is_some()),
+            ("--allow-weaker-authentication", self.allow_weaker_authentication),
+        ];
+        let found: Vec<&str> = options.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
+        anyhow::ensure!(
+            self.cluster.is_some() || found.is_empty(),
+            "{}: the server runs alone, because the file has no <transport>; name a cluster with --cluster, or leave out the option",
+            found.join(", ")
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! Settings without an effect that clients observe. Readers of definitions accept them by this list, and `consort server --config`
+//! warns of them, unless their value agrees with the behaviour.
+
+use super::tree::Element;
+use super::values::{duration, flag, number, one_of};
+use super::{Result, mode_of, persistence};
+
+/// The values of an attribute.
+enum Form {
+    Flag,
+    Duration,
+    Integer,
+    Decimal,
+    OneOf(&'static [(&'static str, ())]),
+    Text,
+}
+
+use Form::{Decimal, Duration, Flag, Integer, OneOf, Text};
+
+pub(crate) struct WithoutEffect {
+    attribute: &'static str,
+    form: Form,
+    /// Values that mean the behaviour of the server.
+    pub(crate) agreeing: &'static [&'static str],
+    pub(crate) why: &'static str,
+}
+
+const fn setting(
+    attribute: &'static str,
+    form: Form,
+    agreeing: &'static [&'static str],
+    why: &'static str,
+) -> WithoutEffect {
+    WithoutEffect { attribute, form, agreeing, why }
+}
+
+const STATISTICS: &str = "statistics are always on";
+const LAYOUT: &str = "the files of a store have a layout of their own";
+const SEGMENTS: &str = "locks are by segment";
+const REMOTE_CACHES: &str = "servers do not cache entries of other owners";
+const ONE_STORE: &str = "a cache has one store";
+
+const CACHE: &[WithoutEffect] = &[
+    setting("statistics", Flag, &["true"], STATISTICS),
+    setting("statistics-available", Flag, &["true"], STATISTICS),
+    setting("simple-cache", Flag, &["false"], "there is one kind of local cache, and it has all operations"),
+    setting("unreliable-return-values", Flag, &["false"], "previous values are always reliable"),
+    setting(
+        "remote-timeout",
+        Duration,
+        &[],
+        "a server waits for another one until the stack suspects it; clients have their own timeout",
+    ),
+    setting("l1-cleanup-interval", Duration, &[], REMOTE_CACHES),
+    setting(
+        "capacity-factor",
+        Decimal,
+        &["1", "1.0"],
+        "the same factor on all servers gives each an equal share",
+    ),
+    setting("start", Text, &["EAGER"], "caches start with the server"),
+];
+
+const LOCKING: &[WithoutEffect] = &[
+    setting(
+        "acquire-timeout",
+        Text,
+        &[],
+        "a write waits for the owners, not for a lock; clients have their own timeout",
+    ),
+    setting("concurrency-level", Text, &[], SEGMENTS),
+    setting("striping", Text, &["false"], SEGMENTS),
+];
+
+const STATE_TRANSFER: &[WithoutEffect] = &[
+    setting(
+        "timeout",
+        Duration,
+        &[],
+        "a new owner counts as one when it has all entries, however long that takes",
+    ),
+    setting("chunk-size", Integer, &[], "chunks have a size in bytes"),
+    setting(
+        "await-initial-transfer",
+        Flag,
+        &["true"],
+        "clients are served at once, by owners that have the entries",
+    ),
+];
+
+const EXPIRATION: &[WithoutEffect] = &[
+    setting(
+        "interval",
+        Duration,
+        &[],
+        "an expired entry is never returned, and its memory is freed step by step",
+    ),
+    setting(
+        "touch",
+        OneOf(&[("SYNC", ()), ("ASYNC", ())]),
+        &["ASYNC"],
+        "a read does not wait until other owners have its access time",
+    ),
+];
+
+const MEMORY: &[WithoutEffect] =
+    &[setting("storage", OneOf(&[("HEAP", ()), ("OFF_HEAP", ())]), &["HEAP"], "there is no Java heap")];
+
+const TRANSACTION: &[WithoutEffect] = &[
+    setting("locking", Text, &["OPTIMISTIC"], "keys are locked at prepare in either case"),
+    setting("auto-commit", Text, &["true"], "Hot Rod clients begin transactions themselves"),
+    setting("stop-timeout", Text, &[], "a server that ends hands its transactions over"),
+    setting(
+        "complete-timeout",
+        Text,
+        &[],
+        "a completed transaction is kept until its servers have confirmed it",
+    ),
+    setting("reaper-interval", Text, &[], "abandoned transactions are found by their clients' timeout"),
+    setting("notifications", Text, &[], "there are no listeners of transactions"),
+];
+
+const PERSISTENCE: &[WithoutEffect] = &[
+    setting("availability-interval", Duration, &[], "a failing store is reported by the write that fails"),
+    setting("connection-attempts", Integer, &[], "a store in files has no connections"),
+];
+
+const STORE: &[WithoutEffect] = &[
+    setting("segmented", Flag, &["true"], LAYOUT),
+    setting("max-batch-size", Decimal, &[], "writes are combined as they arrive"),
+    setting("open-files-limit", Decimal, &[], LAYOUT),
+    setting("compaction-threshold", Decimal, &[], LAYOUT),
+    setting("max-entries", Decimal, &["-1"], "Infinispan ignores it, too"),
+    setting("name", Text, &[], ONE_STORE),
+    setting("fetch-state", Text, &[], ONE_STORE),
+];
+
+const STORE_INDEX: &[WithoutEffect] = &[
+    setting("segments", Integer, &[], LAYOUT),
+    setting("max-queue-length", Integer, &[], LAYOUT),
+    setting("min-node-size", Integer, &[], LAYOUT),
+    setting("max-node-size", Integer, &[], LAYOUT),
+];
+
+const STORE_DATA: &[WithoutEffect] = &[setting("max-file-size", Integer, &[], LAYOUT)];
+
+/// The setting of an element, by its name.
+pub(crate) fn find(element: &str, attribute: &str) -> Option<&'static WithoutEffect> {
+    let all = match element {
+        "locking" => LOCKING,
+        "state-transfer" => STATE_TRANSFER,
+        "expiration" => EXPIRATION,
+        "memory" => MEMORY,
+        "transaction" => TRANSACTION,
+        "persistence" => PERSISTENCE,
+        "index" => STORE_INDEX,
+        "data" => STORE_DATA,
+        store if persistence::FILE_STORES.contains(&store) => STORE,
+        cache if mode_of(cache).is_some() => CACHE,
+        _ => return None,
+    };
+    all.iter().find(|setting| setting.attribute == attribute)
+}
+
+/// Accepts a setting of the list, if its value has its form; any other attribute is unknown.
+pub(super) fn accept(element: &Element, attribute: &str, value: &str) -> Result<()> {
+    let Some(setting) = find(&element.name, attribute) else { return Err(element.unknown(attribute)) };
+    match setting.form {
+        Flag => flag(element, attribute, value).map(drop),
+        Duration => duration(element, attribute, value).map(drop),
+        Integer => number::<i64>(element, attribute, value).map(drop),
+        Decimal => number::<f64>(element, attribute, value).map(drop),
+        OneOf(all) => one_of(element, attribute, value, all),
+        Text => Ok(()),
+    }
+}
