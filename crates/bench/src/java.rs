@@ -199,7 +199,7 @@ pub(crate) fn add_latencies(answer: &Value, to: &mut Histogram<u64>) -> anyhow::
 const JGROUPS_MCAST_PORT: u16 = 45_599;
 
 /// Hazelcast recommends these options in its log; it is slower without.
-const HAZELCAST_OPENS: [&str; 6] = [
+pub(crate) const HAZELCAST_OPENS: [&str; 6] = [
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -227,7 +227,7 @@ impl Jvm {
         Self::start(jvms, &properties, &program, &format!("bench-{test}-{config}-{nth}.log"))
     }
 
-    fn grid_member(jvms: &Jvms<'_>, grid: JavaGrid, nth: usize) -> anyhow::Result<Self> {
+    pub(crate) fn grid_member(jvms: &Jvms<'_>, grid: JavaGrid, nth: usize) -> anyhow::Result<Self> {
         let (name, members) = (format!("J{nth}"), jvms.members.to_string());
         let program = ["consort.grid.Member", grid.name(), &name, &members];
         // Infinispan answers from virtual threads, its default, and asks one owner at a time: on a machine whose CPUs are all

@@ -7,6 +7,7 @@
 
 mod bundlers;
 mod cleanup;
+mod failover;
 mod gigabit;
 mod grid;
 mod hotrod;
@@ -143,6 +144,9 @@ fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     }
     if options.has(Part::Pool) {
         hotrod::pool(options, &mut results);
+    }
+    if options.has(Part::Failover) {
+        failover::failover(options, jar.as_ref(), &mut results);
     }
     if options.has(Part::Overload) {
         overload::overload(options, &mut results);

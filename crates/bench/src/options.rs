@@ -39,6 +39,8 @@ pub(crate) enum Part {
     Hostile,
     /// One connection for all callers, beside one for each.
     Pool,
+    /// Servers that are killed under load, one after the other, beside Infinispan and Hazelcast.
+    Failover,
     /// Every operation against two servers with 512 MiB, as fast as one client can and without reading responses.
     Overload,
 }
@@ -150,6 +152,12 @@ pub(crate) struct Options {
     /// Megabytes that go each way in pieces.
     #[arg(long, value_name = "MB", default_value_t = 1_000)]
     pub(crate) streamed_mb: u64,
+    /// Servers of the clusters whose servers are killed.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,3,5")]
+    pub(crate) failover_servers: Vec<usize>,
+    /// Kills in each of these clusters.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) kills: usize,
     /// Leaves JGroups and other data grids out.
     #[arg(long)]
     pub(crate) without_java: bool,
@@ -193,11 +201,12 @@ impl Options {
     }
 
     pub(crate) fn needs_java_grids(&self) -> bool {
-        !self.without_java && [Part::Grid, Part::Iterate].into_iter().any(|part| self.has(part))
+        !self.without_java
+            && [Part::Grid, Part::Iterate, Part::Failover].into_iter().any(|part| self.has(part))
     }
 
     pub(crate) fn needs_java_servers(&self) -> bool {
-        !self.without_java && self.has(Part::Server)
+        !self.without_java && (self.has(Part::Server) || self.has(Part::Failover))
     }
 
     pub(crate) fn needs_virtual_threads(&self) -> bool {
@@ -228,6 +237,18 @@ impl Options {
 
     pub(crate) fn streamed_mb(&self) -> u64 {
         if self.quick { 20 } else { self.streamed_mb }
+    }
+
+    pub(crate) fn failover_servers(&self) -> &[usize] {
+        if self.quick {
+            &self.failover_servers[..self.failover_servers.len().min(1)]
+        } else {
+            &self.failover_servers
+        }
+    }
+
+    pub(crate) fn kills(&self) -> usize {
+        if self.quick { self.kills.min(2) } else { self.kills }
     }
 
     pub(crate) fn runs(&self) -> usize {

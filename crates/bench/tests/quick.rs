@@ -194,3 +194,20 @@ fn grids_are_measured_in_one_run() {
     assert!(moved["consort"].as_f64() > Some(0.0) && moved["other"].as_f64() > Some(0.0), "{moved}");
     assert!(figures["failures"].is_null(), "{}", figures["failures"]);
 }
+
+/// Kills of servers have figures with our client and with Java's, beside Infinispan and Hazelcast.
+#[test]
+fn kills_of_servers_are_measured_beside_other_products() {
+    let figures =
+        figures("failover", &["--only=failover", "--failover-servers=2", "--kills=1", "--java-heap=384m"]);
+    let rows = figures["rows"].as_array().expect("rows");
+    for rival in ["alone", "Infinispan", "other grids"] {
+        for figure in ["first answer, ms", "previous rate, ms", "previous rate, worst, ms"] {
+            let row = rows.iter().find(|row| row["rival"] == rival && row["figure"] == figure);
+            let row = row.unwrap_or_else(|| panic!("no {figure} beside {rival}"));
+            assert!(row["consort"].as_f64() > Some(0.0), "{row}");
+            assert!(rival == "alone" || row["other"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+    assert!(figures["failures"].is_null(), "{}", figures["failures"]);
+}

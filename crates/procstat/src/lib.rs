@@ -1,4 +1,4 @@
-//! Measurements of a process: its use of CPU and memory, and formatted numbers.
+//! Measurements of a process: its use of CPU and memory, how its clients recover from its end, and formatted numbers.
 //!
 //! ```
 //! use consort_procstat::{grouped, process};
@@ -12,6 +12,7 @@
 
 pub mod memory;
 pub mod process;
+pub mod recovery;
 
 /// Formats a number with separators: 12345678 → 12,345,678.
 pub fn grouped(number: f64) -> String {

@@ -33,7 +33,7 @@ impl JavaGrid {
         }
     }
 
-    /// Returns the class path of its driver, `consort.grid.Member`, with the JGroups of the grid's release, or none.
+    /// Returns the class path of its drivers, `consort.grid.Member` and `consort.grid.HazelcastRecovery`, with the JGroups of the grid's release, or none.
     pub fn classpath(self, jar: &Jar) -> String {
         format!("{0}/classes-grid:{0}/lib-{1}/*", jar.directory().display(), self.name())
     }
@@ -73,7 +73,11 @@ fn prepare(tree: &JavaTree) -> Result<(), JarError> {
         let mut compile = Command::new("javac");
         compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]).arg(classpath(&tree.directory));
         compile.arg("-sourcepath").arg(&sources).arg("-d").arg(&classes);
-        finish(compile.arg(sources.join("consort/grid/Member.java")), JDK)
+        compile.args(
+            ["Member", "HazelcastRecovery"]
+                .map(|program| sources.join(format!("consort/grid/{program}.java"))),
+        );
+        finish(&mut compile, JDK)
     })
 }
 

@@ -125,7 +125,8 @@ impl HotRodClient {
         Ok(Self { libraries, classes })
     }
 
-    /// Fetches the client and compiles the load generator `consort.served.Load`. Returns its class path.
+    /// Fetches the client and compiles the programs that `cargo xtask bench` starts: `consort.served.Load` and
+    /// `consort.served.HotRodRecovery`. Returns their class path.
     pub fn prepare_load() -> Result<String, JarError> {
         let tree = JavaTree::open()?;
         let (libraries, classes) =
@@ -136,7 +137,11 @@ impl HotRodClient {
         tree.compile_once(&project, &[its_libraries], &classes, || {
             let sources = project.join("src/main/java");
             let mut compile = compiler(&libraries, &sources, &classes);
-            finish(compile.arg(sources.join("consort/served/Load.java")), JDK)
+            compile.args(
+                ["Load", "HotRodRecovery"]
+                    .map(|program| sources.join(format!("consort/served/{program}.java"))),
+            );
+            finish(&mut compile, JDK)
         })?;
         Ok(class_path(&classes, &libraries))
     }

@@ -28,7 +28,7 @@ const KEYS: u32 = 10_000;
 
 const READS: f64 = 0.8;
 
-const PORT: u16 = 11_222;
+pub(crate) const PORT: u16 = 11_222;
 
 pub(crate) fn prepare() -> Result<(InfinispanServer, String), JarError> {
     Ok((InfinispanServer::prepare()?, HotRodClient::prepare_load()?))

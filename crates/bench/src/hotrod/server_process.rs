@@ -41,16 +41,18 @@ impl ServerProcess {
     }
 
     pub(super) fn cluster(count: u16) -> anyhow::Result<Vec<Self>> {
+        (0..count).map(|nth| Self::member(nth, count)).collect()
+    }
+
+    /// The `nth` server of a cluster of `count`.
+    pub(crate) fn member(nth: u16, count: u16) -> anyhow::Result<Self> {
         let hosts: Vec<String> = (0..count).map(|nth| format!("127.0.0.1[{}]", 7_800 + nth)).collect();
-        let one = |nth: u16| {
-            let mut command = Command::new(tools::program("consort")?);
-            command.args(["server", "--cluster=bench", "--bind=127.0.0.1"]);
-            command.arg(format!("--port={}", PORT + nth)).arg(format!("--name={nth}"));
-            command.arg(format!("-Djgroups.tcpping.initial_hosts={}", hosts.join(",")));
-            command.arg(format!("-Djgroups.bind_port={}", 7_800 + nth));
-            Self::start(command, "consort server", "Hot Rod on", PORT + nth)
-        };
-        (0..count).map(one).collect()
+        let mut command = Command::new(tools::program("consort")?);
+        command.args(["server", "--cluster=bench", "--bind=127.0.0.1"]);
+        command.arg(format!("--port={}", PORT + nth)).arg(format!("--name={nth}"));
+        command.arg(format!("-Djgroups.tcpping.initial_hosts={}", hosts.join(",")));
+        command.arg(format!("-Djgroups.bind_port={}", 7_800 + nth));
+        Self::start(command, "consort server", "Hot Rod on", PORT + nth)
     }
 
     pub(super) fn infinispan(
@@ -59,9 +61,19 @@ impl ServerProcess {
         heap: &str,
         port: u16,
     ) -> anyhow::Result<Self> {
+        Self::infinispan_member(server, jdk, heap, ("bench", port))
+    }
+
+    /// Servers of one network with different names form a cluster.
+    pub(crate) fn infinispan_member(
+        server: &InfinispanServer,
+        jdk: &Jdk,
+        heap: &str,
+        (name, port): (&str, u16),
+    ) -> anyhow::Result<Self> {
         let options = [format!("-Xms{heap}"), format!("-Xmx{heap}")];
-        let mut command = server.command_by(&jdk.java, &options, "bench", port)?;
-        command.stderr(log(server.directory(), "infinispan-server.log")?);
+        let mut command = server.command_by(&jdk.java, &options, name, port)?;
+        command.stderr(log(server.directory(), &format!("infinispan-server-{name}.log"))?);
         Self::start(command, "Infinispan's server", InfinispanServer::READY, port)
     }
 
@@ -93,7 +105,7 @@ impl ServerProcess {
         }
     }
 
-    pub(super) fn at(&self) -> String {
+    pub(crate) fn at(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 

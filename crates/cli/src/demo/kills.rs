@@ -154,10 +154,10 @@ fn print_summary(all: &[Kill], failed: u64, is_json: bool) {
     let of = |time: fn(&Samples) -> Option<Duration>| -> Vec<Duration> {
         all.iter().map(|kill| time(&kill.samples).unwrap_or(MOVING_MAX)).collect()
     };
-    let (mut answered, mut resumed) = (of(Samples::until_answered), of(Samples::until_previous_rate));
-    answered.sort_unstable();
-    resumed.sort_unstable();
-    let [median, worst] = [median_of, worst_of].map(|of| [of(&answered), of(&resumed)].map(milliseconds));
+    let (answered, resumed) =
+        (Spread::of(of(Samples::until_answered)), Spread::of(of(Samples::until_previous_rate)));
+    let median = [answered.median, resumed.median].map(milliseconds);
+    let worst = [answered.worst, resumed.worst].map(milliseconds);
     if is_json {
         let kills: Vec<serde_json::Value> = all.iter().map(Kill::json).collect();
         let summary = serde_json::json!({
@@ -178,38 +178,4 @@ fn print_summary(all: &[Kill], failed: u64, is_json: bool) {
         worst[1],
         grouped(failed as f64)
     );
-}
-
-fn median_of(sorted: &[Duration]) -> Duration {
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => Duration::ZERO,
-        count if count % 2 == 0 => (sorted[middle - 1] + sorted[middle]) / 2,
-        _ => sorted[middle],
-    }
-}
-
-fn worst_of(sorted: &[Duration]) -> Duration {
-    sorted.last().copied().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn victims_are_at_each_position_of_the_view_in_turn() {
-        let mut order = Order(vec![0, 1, 2]);
-        let victims: Vec<(usize, bool)> = (0..4).map(|nth| order.victim(nth)).collect();
-        assert_eq!(victims, [(0, true), (2, false), (2, false), (1, true)]);
-    }
-
-    #[test]
-    fn median_of_an_even_number_is_between_the_two_in_the_middle() {
-        let of =
-            |all: &[u64]| median_of(&all.iter().map(|&ms| Duration::from_millis(ms)).collect::<Vec<_>>());
-        assert_eq!(of(&[1, 2, 4]), Duration::from_millis(2));
-        assert_eq!(of(&[1, 2, 4, 9]), Duration::from_millis(3));
-        assert_eq!(of(&[]), Duration::ZERO);
-    }
 }

@@ -1,7 +1,6 @@
 mod kills;
 mod members;
 mod rates;
-mod samples;
 mod servers;
 mod watch;
 

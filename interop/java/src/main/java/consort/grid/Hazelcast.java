@@ -9,13 +9,15 @@ import com.hazelcast.map.IMap;
 
 /** Hazelcast's map with one backup, which is read too, as IspnPerfTest configures it. */
 final class Hazelcast implements Grid {
+    static final String CLUSTER = "bench";
+    static final String MAP = "perf";
     private static final int FIRST_PORT = 5701;
 
     private final HazelcastInstance instance;
     private final IMap<Integer, byte[]> map;
 
     Hazelcast(String name, int members) {
-        Config config = new Config(name).setClusterName("bench");
+        Config config = new Config(name).setClusterName(CLUSTER);
         config.setProperty("hazelcast.phone.home.enabled", "false");
         config.setProperty("hazelcast.logging.type", "jdk");
         NetworkConfig network = config.getNetworkConfig().setPort(FIRST_PORT).setPortAutoIncrement(true);
@@ -27,9 +29,9 @@ final class Hazelcast implements Grid {
         for (int nth = 0; nth < members; nth++) {
             join.getTcpIpConfig().addMember("127.0.0.1:" + (FIRST_PORT + nth));
         }
-        config.getMapConfig("perf").setBackupCount(1).setReadBackupData(true);
+        config.getMapConfig(MAP).setBackupCount(1).setReadBackupData(true);
         instance = com.hazelcast.core.Hazelcast.newHazelcastInstance(config);
-        map = instance.getMap("perf");
+        map = instance.getMap(MAP);
     }
 
     @Override

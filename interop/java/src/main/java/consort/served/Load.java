@@ -35,14 +35,7 @@ public final class Load {
     }
 
     public static void main(String[] args) throws Exception {
-        ConfigurationBuilder builder = new ConfigurationBuilder();
-        builder.addServers(args[0]).marshaller(BytesOnlyMarshaller.INSTANCE).statistics().disable();
-        RemoteCacheManager manager = new RemoteCacheManager(builder.build());
-        manager.administration().getOrCreateCache(CACHE, new StringConfiguration(SETTINGS));
-        RemoteCache<byte[], byte[]> cache = manager.getCache(CACHE);
-        Json.say(OUT, Json.object("product", "Hot Rod client " + Version.getVersion(),
-            "java", System.getProperty("java.version"), "vm", System.getProperty("java.vm.name")));
-        Load load = new Load(cache);
+        Load load = new Load(connect(args[0]));
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             try {
@@ -57,8 +50,24 @@ public final class Load {
         System.exit(0);
     }
 
+    /** Makes the cache unless it is there, and says the releases of client and Java. */
+    static RemoteCache<byte[], byte[]> connect(String servers) {
+        ConfigurationBuilder builder = new ConfigurationBuilder();
+        builder.addServers(servers).marshaller(BytesOnlyMarshaller.INSTANCE).statistics().disable();
+        RemoteCacheManager manager = new RemoteCacheManager(builder.build());
+        manager.administration().getOrCreateCache(CACHE, new StringConfiguration(SETTINGS));
+        RemoteCache<byte[], byte[]> cache = manager.getCache(CACHE);
+        Json.say(OUT, Json.object("product", "Hot Rod client " + Version.getVersion(),
+            "java", System.getProperty("java.version"), "vm", System.getProperty("java.vm.name")));
+        return cache;
+    }
+
     private static byte[][] keys(Slice slice) {
-        byte[][] keys = new byte[slice.number("keys", 10_000)][];
+        return keys(slice.number("keys", 10_000));
+    }
+
+    static byte[][] keys(int count) {
+        byte[][] keys = new byte[count][];
         for (int nth = 0; nth < keys.length; nth++) {
             keys[nth] = String.format(Locale.ROOT, "key-%08d", nth).getBytes(StandardCharsets.US_ASCII);
         }
