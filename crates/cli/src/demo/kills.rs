@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use consort_procstat::grouped;
+use consort_procstat::recovery::{Samples, Spread, ViewOrder, sample};
 
-use super::samples::{Samples, sample};
 use super::servers::Servers;
 use super::{CALM, MOVING_MAX, OWNERS, WARM_UP};
 use crate::doctor::port_probe::health;
@@ -43,19 +43,6 @@ fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e4).round() / 10.0
 }
 
-/// The servers in the order of the view, so that the first is the coordinator.
-struct Order(Vec<usize>);
-
-impl Order {
-    /// Each position of the view in turn, the coordinator first.
-    fn victim(&mut self, nth: usize) -> (usize, bool) {
-        let position = nth % self.0.len();
-        let victim = self.0.remove(position);
-        self.0.push(victim);
-        (victim, position == 0)
-    }
-}
-
 pub(super) async fn run(
     join: &Join,
     servers: usize,
@@ -63,7 +50,7 @@ pub(super) async fn run(
     settings: &Settings,
     is_json: bool,
 ) -> anyhow::Result<bool> {
-    let mut order = Order((0..servers).collect());
+    let mut order = ViewOrder::new(servers);
     let mut servers = Servers::start(join, servers).await?;
     let at: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
     let clients = Clients::connect(&at.join(","), 1, 1, OWNERS).await?;
@@ -79,7 +66,7 @@ pub(super) async fn run(
     }
     let mut all = Vec::new();
     for nth in 0..kills {
-        let (victim, is_coordinator) = order.victim(nth);
+        let (victim, is_coordinator) = order.next_victim(nth);
         let samples = kill(&mut servers, victim, &running).await?;
         let kill = Kill { server: member_name(victim), is_coordinator, samples };
         if !is_json {
