@@ -61,8 +61,14 @@ fn unnamed_in_texts(source: &str) -> Result<usize, String> {
     Ok(words.filter(|word| UNNAMED.contains(&word.as_str())).count())
 }
 
+/// The source before its module of tests. `mod tests;`, with the tests in another file, may stand at the beginning.
 pub(crate) fn without_tests(source: &str) -> &str {
-    source.split("#[cfg(test)]\nmod ").next().unwrap_or(source)
+    const TESTS: &str = "#[cfg(test)]\nmod ";
+    let is_here = |&(at, _): &(usize, &str)| {
+        let line = source[at + TESTS.len()..].lines().next();
+        line.is_some_and(|line| line.contains('{'))
+    };
+    source.match_indices(TESTS).find(is_here).map_or(source, |(at, _)| &source[..at])
 }
 
 /// Adds literals with a space, without documentation.
@@ -198,6 +204,8 @@ mod tests {
         let source = "/// \"What nobody knows.\"\n#[error(\"nobody answers {what}\")]\nstruct A;\nconst B: &str = \"who\";\n\
             const C: &str = \"who is\\nwhat it is\";\n#[cfg(test)]\nmod tests { const D: &str = \"nobody here\"; }\n";
         assert_eq!(unnamed_in_texts(source), Ok(3));
+        let tests_elsewhere = "#[cfg(test)]\nmod tests;\nconst A: &str = \"nobody here\";\n";
+        assert_eq!(unnamed_in_texts(tests_elsewhere), Ok(1));
     }
 
     #[test]

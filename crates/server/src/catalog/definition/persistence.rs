@@ -2,12 +2,9 @@
 
 use consort_cache::{CacheConfig, CacheMode, Durability, Persistence, WriteBehind};
 
-use super::Result;
 use super::tree::{Element, refused};
 use super::values::{flag, number};
-use super::without_effect;
-
-pub(super) const FILE_STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-file-store"];
+use super::{FILE_STORES, Result, without_effect};
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct StoreSettings {

@@ -3,7 +3,7 @@
 
 use super::tree::Element;
 use super::values::{duration, flag, number, one_of};
-use super::{Result, mode_of, persistence};
+use super::{FILE_STORES, Result, mode_of};
 
 /// The values of an attribute.
 enum Form {
@@ -155,7 +155,7 @@ pub(crate) fn find(element: &str, attribute: &str) -> Option<&'static WithoutEff
         "persistence" => PERSISTENCE,
         "index" => STORE_INDEX,
         "data" => STORE_DATA,
-        store if persistence::FILE_STORES.contains(&store) => STORE,
+        store if FILE_STORES.contains(&store) => STORE,
         cache if mode_of(cache).is_some() => CACHE,
         _ => return None,
     };
