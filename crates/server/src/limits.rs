@@ -177,6 +177,9 @@ pub const COUNTER_NAME_MAX: usize = 1_024;
 /// Counters of which one listener gets events.
 pub const COUNTERS_PER_LISTENER_MAX: usize = 1_000;
 
+/// Connections in one response about them: some 250 bytes each. Clients ask for the next page.
+pub const CLIENTS_PER_PAGE: usize = 1_000;
+
 /// Unprocessed changes of definitions and servers. With one more, all are read again.
 pub const PENDING_CHANGES_MAX: usize = 256;
 

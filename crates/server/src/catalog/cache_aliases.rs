@@ -93,14 +93,16 @@ impl Caches {
         for alias in aliases {
             self.point(alias, cache).await?;
         }
-        for (name, target) in self.definitions.entries().await? {
-            let name = text(&name);
-            let Some(alias) = name.strip_prefix(KEY) else { continue };
-            if target == cache.as_bytes() && !aliases.contains(alias) {
-                self.forget_alias(alias).await?;
-            }
+        for alias in self.aliases_of(cache).await?.difference(aliases) {
+            self.forget_alias(alias).await?;
         }
         Ok(())
+    }
+
+    pub(crate) async fn aliases_of(&self, cache: &str) -> Result<BTreeSet<String>, CacheError> {
+        let defined = self.definitions.entries().await?;
+        let own = defined.iter().filter(|(_, target)| **target == cache.as_bytes());
+        Ok(own.filter_map(|(name, _)| Some(text(name).strip_prefix(KEY)?.to_owned())).collect())
     }
 
     async fn forget_alias(&self, alias: &str) -> Result<(), CacheError> {

@@ -48,6 +48,10 @@ impl Session {
         (session, pushes)
     }
 
+    pub(crate) fn listener_count(&self) -> usize {
+        self.listeners.count() + self.counter_listeners.count()
+    }
+
     /// The cache that a name in a request means; the name itself if there is none.
     pub(crate) fn cache_name(&self, name: &str) -> String {
         default_cache::resolved_name(&self.caches, name)
