@@ -1,0 +1,42 @@
+//! Whether the coordinator balances the owners of a cache.
+
+use std::collections::BTreeSet;
+
+use crate::CacheId;
+
+/// The caches whose owners are balanced: by default all.
+///
+/// In a cache that is not balanced, members that join own no segments, and lost copies are not replaced. Segments without an owner
+/// get new ones all the same, so that a member can leave without a loss of entries.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rebalancing {
+    /// Whether only the caches in [`exempt`](Self::exempt) are balanced.
+    pub is_disabled: bool,
+    /// Caches that are balanced even if the others are not.
+    pub exempt: BTreeSet<CacheId>,
+    /// Caches that are not balanced.
+    pub disabled: BTreeSet<CacheId>,
+}
+
+impl Rebalancing {
+    /// Returns whether the owners of a cache are balanced.
+    pub fn is_enabled(&self, cache: CacheId) -> bool {
+        !self.disabled.contains(&cache) && (!self.is_disabled || self.exempt.contains(&cache))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_are_balanced_unless_they_or_all_others_are_not() {
+        let [one, other] = ["one", "other"].map(CacheId::of);
+        let enabled = |rebalancing: &Rebalancing| [one, other].map(|cache| rebalancing.is_enabled(cache));
+        assert_eq!(enabled(&Rebalancing::default()), [true, true]);
+        let disabled = Rebalancing { disabled: [one].into(), ..Rebalancing::default() };
+        assert_eq!(enabled(&disabled), [false, true]);
+        let all = Rebalancing { is_disabled: true, exempt: [one].into(), ..Rebalancing::default() };
+        assert_eq!(enabled(&all), [true, false]);
+    }
+}
