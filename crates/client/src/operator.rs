@@ -29,7 +29,7 @@ impl Administration<'_> {
         text(&self.run(task, params).await?)
     }
 
-    /// Returns a cache's definition, as [`create`](Self::create) accepts it. Needs the permission MONITOR, as all of these but
+    /// Returns a cache's definition, as [`create`](Self::create) accepts it. Needs the permission MONITOR, unlike
     /// [`clients`](Self::clients).
     ///
     /// # Errors
@@ -70,13 +70,25 @@ impl Administration<'_> {
         self.ask("@@cluster@segments", &[("name", name.unwrap_or_default())]).await
     }
 
-    /// Returns the state of the rebalances of one cache, or all, as a JSON array.
+    /// Returns whether the owners of one cache, or all, are balanced, and the rebalances in progress, as a JSON object.
     ///
     /// # Errors
     ///
     /// If no such cache exists, or the server is too old.
-    pub async fn rebalances(&self, name: Option<&str>) -> Result<String, ClientError> {
-        self.ask("@@cluster@rebalance", &[("name", name.unwrap_or_default())]).await
+    pub async fn rebalancing(&self, name: Option<&str>) -> Result<String, ClientError> {
+        self.ask("@@cluster@rebalancing", &[("name", name.unwrap_or_default())]).await
+    }
+
+    /// Enables or disables the balancing of owners of one cache, or all, until the last server ends, and returns the state as
+    /// [`rebalancing`](Self::rebalancing). While it is disabled, servers that join own no segments, and lost copies are not
+    /// replaced. Needs the permission ADMIN.
+    ///
+    /// # Errors
+    ///
+    /// If no such cache exists, or the server is too old.
+    pub async fn set_rebalancing(&self, name: Option<&str>, is_enabled: bool) -> Result<String, ClientError> {
+        let task = if is_enabled { "@@cluster@enablerebalancing" } else { "@@cluster@disablerebalancing" };
+        self.ask(task, &[("name", name.unwrap_or_default())]).await
     }
 
     /// Returns the connections of the server that answers, with ids above `after`, as a JSON array. It has a limited number of them:

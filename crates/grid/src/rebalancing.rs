@@ -10,18 +10,16 @@ use crate::CacheId;
 /// get new ones all the same, so that a member can leave without a loss of entries.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rebalancing {
-    /// Whether only the caches in [`exempt`](Self::exempt) are balanced.
+    /// Whether the caches are not balanced.
     pub is_disabled: bool,
-    /// Caches that are balanced even if the others are not.
-    pub exempt: BTreeSet<CacheId>,
-    /// Caches that are not balanced.
-    pub disabled: BTreeSet<CacheId>,
+    /// The caches to which the opposite applies.
+    pub exceptions: BTreeSet<CacheId>,
 }
 
 impl Rebalancing {
     /// Returns whether the owners of a cache are balanced.
     pub fn is_enabled(&self, cache: CacheId) -> bool {
-        !self.disabled.contains(&cache) && (!self.is_disabled || self.exempt.contains(&cache))
+        self.is_disabled == self.exceptions.contains(&cache)
     }
 }
 
@@ -34,9 +32,9 @@ mod tests {
         let [one, other] = ["one", "other"].map(CacheId::of);
         let enabled = |rebalancing: &Rebalancing| [one, other].map(|cache| rebalancing.is_enabled(cache));
         assert_eq!(enabled(&Rebalancing::default()), [true, true]);
-        let disabled = Rebalancing { disabled: [one].into(), ..Rebalancing::default() };
-        assert_eq!(enabled(&disabled), [false, true]);
-        let all = Rebalancing { is_disabled: true, exempt: [one].into(), ..Rebalancing::default() };
-        assert_eq!(enabled(&all), [true, false]);
+        let exceptions = BTreeSet::from([one]);
+        let one_disabled = Rebalancing { is_disabled: false, exceptions };
+        assert_eq!(enabled(&one_disabled), [false, true]);
+        assert_eq!(enabled(&Rebalancing { is_disabled: true, ..one_disabled }), [true, false]);
     }
 }

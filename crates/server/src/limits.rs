@@ -386,6 +386,9 @@ pub const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same for servers that still have a removed cache.
 pub const REMOVAL_TIMEOUT: Duration = ROLLOUT_TIMEOUT;
 
+/// The interval in which a request to enable or disable rebalancing looks whether the coordinator has applied it.
+pub const REBALANCING_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Bytes of an entity that becomes JSON, which takes twenty times as much memory for small fields.
 pub const ENTITY_BYTES_MAX: usize = 4 * 1024 * 1024;
 

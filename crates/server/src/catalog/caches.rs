@@ -510,6 +510,7 @@ impl Caches {
             cache_removal::wait_until_closed_elsewhere(&self.manager, &served, name).await;
         }
         drop(being_removed);
+        self.forget_rebalancing(name).await?;
         self.close(name).await?;
         if has_files {
             // The task that follows the definitions may already close it.
@@ -654,6 +655,7 @@ impl Caches {
         self.refresh_endpoints().await?;
         self.compare_requirements().await?;
         self.share_secret().await?;
+        self.apply_rebalancing().await?;
         let age = self.aliases.age();
         let defined = self.definitions.entries().await?.into_iter();
         let mut defined: BTreeMap<String, Bytes> =

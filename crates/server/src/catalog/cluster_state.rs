@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::caches::Caches;
 use crate::catalog::definition::{self, ShownForm};
+use crate::catalog::rebalancing::RebalancingSetting;
 use crate::catalog::registry::Lifecycle;
 use crate::catalog::segment_owners::{self, phase_name, segments_to_move};
 use crate::catalog::served_cache::ServedCache;
@@ -75,7 +76,8 @@ impl Caches {
                 shown.insert("status".to_owned(), "RUNNING".into());
                 shown.insert("here".to_owned(), self.state_here(&served));
                 shown.insert("segments".to_owned(), self.segments_in_json(&served));
-                shown.insert("rebalance".to_owned(), self.rebalance_in_json(&served));
+                let setting = self.rebalancing().await?;
+                shown.insert("rebalancing".to_owned(), self.rebalancing_in_json(&served, &setting));
             }
             Ok(None) => return Err(AdminError::None(name)),
             Err(AdminError::NotOpened { error, .. }) => {
@@ -108,11 +110,12 @@ impl Caches {
     }
 
     /// `null` for a cache that each server has by itself.
-    pub(crate) fn rebalance_in_json(&self, served: &ServedCache) -> Value {
+    pub(crate) fn rebalancing_in_json(&self, served: &ServedCache, setting: &RebalancingSetting) -> Value {
         let (times, name) = (served.cache.rebalance_times(), served.cache.name());
         let progress = self.manager().rebalance_progress(name);
         let state = served.with_topology(|topology| {
             json!({
+                "is_enabled": setting.is_enabled_for(name),
                 "phase": phase_name(topology.phase),
                 "is_running": topology.phase != Phase::Stable,
                 "segments_to_move": segments_to_move(topology),

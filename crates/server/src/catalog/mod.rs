@@ -20,6 +20,7 @@ pub(crate) mod definition;
 pub(crate) mod failed_caches;
 pub(crate) mod login_secret;
 pub(crate) mod predefined;
+pub(crate) mod rebalancing;
 pub(crate) mod registry;
 pub(crate) mod requirements;
 pub(crate) mod schema_changes;

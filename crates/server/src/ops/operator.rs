@@ -20,18 +20,23 @@ use crate::security::operator_tasks;
 /// A list in JSON, whose bytes are reserved item by item.
 struct JsonList {
     text: String,
+    end: &'static str,
+    has_items: bool,
     reservation: ResponseReservation,
 }
 
 impl JsonList {
-    async fn begin(responses: &Responses) -> Result<Self, Refusal> {
-        Ok(Self { text: "[".to_owned(), reservation: responses.begin().await? })
+    /// The list itself, or a member of an object whose text begins like this.
+    async fn begin(responses: &Responses, object: String) -> Result<Self, Refusal> {
+        let end = if object.is_empty() { "]" } else { "]}" };
+        let reservation = responses.begin().await?;
+        Ok(Self { text: object + "[", end, has_items: false, reservation })
     }
 
     async fn push(&mut self, item: &Value) -> Result<(), Refusal> {
         let item = item.to_string();
         self.reservation.add(item.len() + 1).await?;
-        if self.text.len() > 1 {
+        if std::mem::replace(&mut self.has_items, true) {
             self.text.push(',');
         }
         self.text.push_str(&item);
@@ -39,7 +44,7 @@ impl JsonList {
     }
 
     fn finish(mut self) -> Answer {
-        self.text.push(']');
+        self.text.push_str(self.end);
         result(self.text).holding(self.reservation.finish())
     }
 }
@@ -54,7 +59,9 @@ pub(super) enum Question {
     Description,
     Members,
     Segments,
-    Rebalance,
+    Rebalancing,
+    EnableRebalancing,
+    DisableRebalancing,
     Clients,
 }
 
@@ -65,7 +72,9 @@ impl Question {
             operator_tasks::DESCRIBE => Self::Description,
             operator_tasks::MEMBERS => Self::Members,
             operator_tasks::SEGMENTS => Self::Segments,
-            operator_tasks::REBALANCE => Self::Rebalance,
+            operator_tasks::REBALANCING => Self::Rebalancing,
+            operator_tasks::ENABLE_REBALANCING => Self::EnableRebalancing,
+            operator_tasks::DISABLE_REBALANCING => Self::DisableRebalancing,
             operator_tasks::CLIENTS => Self::Clients,
             _ => return None,
         })
@@ -87,11 +96,15 @@ pub(super) async fn answer(
         Question::Members => caches.members_in_json().await?.to_string(),
         Question::Segments => {
             let segments = |served: &ServedCache| caches.segments_in_json(served);
-            return of_caches(session, params, "segments", segments).await;
+            let list = JsonList::begin(responses, String::new()).await?;
+            return of_caches(session, params, list, "segments", segments).await;
         }
-        Question::Rebalance => {
-            let rebalance = |served: &ServedCache| caches.rebalance_in_json(served);
-            return of_caches(session, params, "rebalance", rebalance).await;
+        Question::Rebalancing => return rebalancing(session, params).await,
+        Question::EnableRebalancing | Question::DisableRebalancing => {
+            let name = params.get("name").filter(|name| !name.is_empty());
+            let is_enabled = question == Question::EnableRebalancing;
+            caches.set_rebalancing(name.as_deref(), is_enabled).await?;
+            return rebalancing(session, params).await;
         }
         Question::Clients => return clients(session, params).await,
     };
@@ -109,6 +122,7 @@ fn form_of(params: &Params) -> Result<ShownForm, AdminError> {
 async fn of_caches(
     session: &Session,
     params: &Params,
+    mut list: JsonList,
     member: &str,
     of: impl Fn(&ServedCache) -> Value,
 ) -> Result<Answer, Refusal> {
@@ -121,13 +135,21 @@ async fn of_caches(
         }
         None => caches.all(),
     };
-    let mut list = JsonList::begin(&session.responses).await?;
     for (name, served) in served {
         list.push(&json!({"cache": name, member: of(&served)})).await?;
         // With a thousand caches, other connections of this thread run in between.
         tokio::task::yield_now().await;
     }
     Ok(list.finish())
+}
+
+async fn rebalancing(session: &Session, params: &Params) -> Result<Answer, Refusal> {
+    let caches = &session.caches;
+    let setting = caches.rebalancing().await?;
+    let object = format!("{{\"is_enabled\":{},\"caches\":", setting.is_enabled());
+    let list = JsonList::begin(&session.responses, object).await?;
+    let of = |served: &ServedCache| caches.rebalancing_in_json(served, &setting);
+    of_caches(session, params, list, "rebalancing", of).await
 }
 
 async fn clients(session: &Session, params: &Params) -> Result<Answer, Refusal> {
@@ -139,7 +161,7 @@ async fn clients(session: &Session, params: &Params) -> Result<Answer, Refusal> 
         None => 0,
     };
     let page = session.caches.telemetry.clients.page(after, CLIENTS_PER_PAGE);
-    let mut list = JsonList::begin(&session.responses).await?;
+    let mut list = JsonList::begin(&session.responses, String::new()).await?;
     for row in page {
         list.push(&client_in_json(&row)).await?;
     }

@@ -14,17 +14,21 @@ pub(crate) const MEMBERS: &str = "@@cluster@members";
 /// Owners of segments, of one cache or all.
 pub(crate) const SEGMENTS: &str = "@@cluster@segments";
 
-/// The state of rebalances, of one cache or all.
-pub(crate) const REBALANCE: &str = "@@cluster@rebalance";
+/// The state of rebalancing, of one cache or all.
+pub(crate) const REBALANCING: &str = "@@cluster@rebalancing";
+
+/// Of one cache or all. Separate tasks: a server that does not know such a parameter would only show the state.
+pub(crate) const ENABLE_REBALANCING: &str = "@@cluster@enablerebalancing";
+pub(crate) const DISABLE_REBALANCING: &str = "@@cluster@disablerebalancing";
 
 /// Connections of this server, with the parameter `after`, the id of the last known one.
 pub(crate) const CLIENTS: &str = "@@server@clients";
 
 pub(crate) fn needed(task: &str) -> Option<Permission> {
     Some(match task {
-        CONFIG | DESCRIBE | MEMBERS | SEGMENTS | REBALANCE => Permission::Monitor,
-        // Names of users and addresses.
-        CLIENTS => Permission::Admin,
+        CONFIG | DESCRIBE | MEMBERS | SEGMENTS | REBALANCING => Permission::Monitor,
+        // The clients have names of users and addresses.
+        ENABLE_REBALANCING | DISABLE_REBALANCING | CLIENTS => Permission::Admin,
         _ => return None,
     })
 }
