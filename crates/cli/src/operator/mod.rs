@@ -1,4 +1,4 @@
-//! What an operator asks first, and of which server.
+//! The first questions of an operator, and the server that answers them.
 
 pub(crate) mod clients;
 pub(crate) mod cluster;
@@ -33,7 +33,7 @@ impl Target {
 /// The number of Infinispan's error for an unknown task.
 const UNKNOWN_TASK: &str = "ISPN027002";
 
-/// Adds what an operator cannot know: other servers have no such task.
+/// Explains the error of a server without the task.
 pub(crate) fn answered<T>(answer: Result<T, ClientError>) -> anyhow::Result<T> {
     let is_unknown = match &answer {
         Err(ClientError::Server { message, .. }) => message.contains(UNKNOWN_TASK),
@@ -62,7 +62,7 @@ pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// A cell of a table: "-" for what the server does not know.
+/// A cell of a table: "-" for an unknown value.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

@@ -249,7 +249,7 @@ impl Node {
         self.work();
     }
 
-    /// Sets which caches are balanced while this member is the coordinator. What is enabled is balanced at once; a rebalance in
+    /// Sets which caches are balanced while this member is the coordinator. Enabled ones are balanced at once; a rebalance in
     /// progress is completed in any case.
     pub fn set_rebalancing(&mut self, now: Time, rebalancing: Rebalancing) {
         self.cx.now = now;

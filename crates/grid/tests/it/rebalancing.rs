@@ -162,7 +162,8 @@ fn change(cluster: &mut Cluster) -> Option<usize> {
     let one = alive[cluster.rng.below(alive.len() as u64) as usize];
     match cluster.rng.below(4) {
         0 if alive.len() < 6 => return Some(cluster.start()),
-        1 if cluster.staying_count() > 1 => cluster.leave(one),
+        // A member without segments leaves at once: together with a crash, that would be most votes.
+        1 if cluster.staying_count() > 1 && cluster.has_owners(1) => cluster.leave(one),
         // Another owner has each of its entries, and most votes stay.
         2 if cluster.staying_count() > 2 && cluster.has_owners(2) => {
             cluster.crash(one);

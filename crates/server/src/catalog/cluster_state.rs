@@ -4,6 +4,7 @@ use consort_cache::{CacheError, Phase};
 use serde_json::{Map, Value, json};
 
 use crate::catalog::admin_error::AdminError;
+use crate::catalog::cache_aliases::aliases_of;
 use crate::catalog::caches::Caches;
 use crate::catalog::definition::{self, ShownForm};
 use crate::catalog::rebalancing::RebalancingSetting;
@@ -12,10 +13,13 @@ use crate::catalog::segment_owners::{self, phase_name, segments_to_move};
 use crate::catalog::served_cache::ServedCache;
 use crate::names::is_internal;
 
-impl Caches {
+/// Reads the state for an operator.
+pub(crate) struct ClusterState<'a>(pub(crate) &'a Caches);
+
+impl ClusterState<'_> {
     /// The members of the view in their order, the coordinator first, with the addresses for clients.
     pub(crate) async fn members_in_json(&self) -> Result<Value, CacheError> {
-        let (manager, endpoints) = (self.manager(), self.servers().await?);
+        let (manager, endpoints) = (self.0.manager(), self.0.servers().await?);
         let silent = manager.silent();
         let view = manager.view();
         let members = view.iter().flat_map(|view| view.members()).map(|member| {
@@ -40,19 +44,19 @@ impl Caches {
 
     /// The name of a cache that clients have defined, which may be meant by an alias.
     pub(crate) async fn defined_name(&self, name: &str) -> Result<String, AdminError> {
-        let target = self.alias(name).await?;
+        let target = self.0.alias(name).await?;
         let name = target.as_deref().unwrap_or(name);
-        if is_internal(name) || self.definitions.get(name.as_bytes()).await?.is_none() {
+        if is_internal(name) || self.0.definitions.get(name.as_bytes()).await?.is_none() {
             return Err(AdminError::None(name.to_owned()));
         }
         Ok(name.to_owned())
     }
 
     async fn definition_in_json(&self, name: &str) -> Result<Value, AdminError> {
-        let text = self.definitions.get(name.as_bytes()).await?;
+        let text = self.0.definitions.get(name.as_bytes()).await?;
         let text = text.ok_or_else(|| AdminError::None(name.to_owned()))?;
         let (definition, _) = definition::from_stored(name, &String::from_utf8_lossy(&text))?;
-        Ok(definition::with_aliases(&definition, &self.aliases_of(name).await?))
+        Ok(definition::with_aliases(&definition, &aliases_of(&self.0.definitions, name).await?))
     }
 
     /// The definition, as it can be given to a creation.
@@ -66,17 +70,17 @@ impl Caches {
         let mut shown = Map::new();
         shown.insert("name".to_owned(), name.clone().into());
         shown.insert("definition".to_owned(), self.definition_in_json(&name).await?);
-        let lifecycle = match self.definitions.lifecycle(name.as_bytes()).await? {
+        let lifecycle = match self.0.definitions.lifecycle(name.as_bytes()).await? {
             Lifecycle::Persistent => "PERMANENT",
             Lifecycle::Volatile => "VOLATILE",
         };
         shown.insert("lifecycle".to_owned(), lifecycle.into());
-        match self.find(&name).await {
+        match self.0.find(&name).await {
             Ok(Some(served)) => {
                 shown.insert("status".to_owned(), "RUNNING".into());
                 shown.insert("here".to_owned(), self.state_here(&served));
                 shown.insert("segments".to_owned(), self.segments_in_json(&served));
-                let setting = self.rebalancing().await?;
+                let setting = self.0.rebalancing.setting().await?;
                 shown.insert("rebalancing".to_owned(), self.rebalancing_in_json(&served, &setting));
             }
             Ok(None) => return Err(AdminError::None(name)),
@@ -89,30 +93,30 @@ impl Caches {
         Ok(Value::Object(shown))
     }
 
-    /// What this server has of a cache.
+    /// This server's part of a cache.
     fn state_here(&self, served: &ServedCache) -> Value {
         let cache = &served.cache;
         json!({
-            "server": self.manager().name(),
+            "server": self.0.manager().name(),
             "entries": cache.local_len(),
             "bytes": cache.local_bytes(),
             "passive_entries": cache.passive_len(),
             "evictions": cache.evictions(),
             "expirations": cache.expirations(),
-            "store_error": self.manager().store_failure(cache.name()),
+            "store_error": self.0.manager().store_failure(cache.name()),
         })
     }
 
     /// `null` for a cache that each server has by itself.
     pub(crate) fn segments_in_json(&self, served: &ServedCache) -> Value {
-        let name_of = |member: &_| self.manager().name_of(member);
+        let name_of = |member: &_| self.0.manager().name_of(member);
         served.with_topology(|topology| segment_owners::to_json(topology, name_of)).unwrap_or(Value::Null)
     }
 
     /// `null` for a cache that each server has by itself.
     pub(crate) fn rebalancing_in_json(&self, served: &ServedCache, setting: &RebalancingSetting) -> Value {
         let (times, name) = (served.cache.rebalance_times(), served.cache.name());
-        let progress = self.manager().rebalance_progress(name);
+        let progress = self.0.manager().rebalance_progress(name);
         let state = served.with_topology(|topology| {
             json!({
                 "is_enabled": setting.is_enabled_for(name),

@@ -4,18 +4,16 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use consort_cache::{CacheError, ReadFrom};
+use consort_cache::{CacheError, CacheManager, RawCache, ReadFrom};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::catalog::admin_error::AdminError;
-use crate::catalog::caches::{Caches, OWN};
 use crate::limits::{REBALANCING_CHECK_INTERVAL, ROLLOUT_TIMEOUT};
-use crate::transactions;
 
 const KEY: &[u8] = b"rebalancing";
 
-/// What the coordinator has applied.
+/// The setting that the coordinator has applied.
 const APPLIED: &[u8] = b"rebalancing applied";
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -64,58 +62,59 @@ impl RebalancingSetting {
     }
 }
 
-impl Caches {
-    pub(crate) async fn rebalancing(&self) -> Result<RebalancingSetting, CacheError> {
+/// The setting of the cluster.
+pub(crate) struct SharedRebalancing {
+    servers: RawCache,
+    manager: CacheManager,
+}
+
+impl SharedRebalancing {
+    pub(crate) const fn new(servers: RawCache, manager: CacheManager) -> Self {
+        Self { servers, manager }
+    }
+
+    pub(crate) async fn setting(&self) -> Result<RebalancingSetting, CacheError> {
         let text = self.servers.get(KEY).await?;
         Ok(text.map_or_else(RebalancingSetting::default, |text| RebalancingSetting::from_text(&text)))
     }
 
     /// The servers' own caches are always balanced, because every server reads its own copy of them.
-    pub(crate) async fn apply_rebalancing(&self) -> Result<(), CacheError> {
+    pub(crate) async fn apply<'n>(
+        &self,
+        own: impl Iterator<Item = &'n str>,
+        is_first: bool,
+    ) -> Result<(), CacheError> {
         let Some(text) = self.servers.get(KEY).await? else {
-            self.manager().set_rebalancing(true, []);
+            self.manager.set_rebalancing(true, []);
             return Ok(());
         };
         let setting = RebalancingSetting::from_text(&text);
         if setting.is_disabled {
-            let own = OWN.iter().chain(&transactions::CACHES).copied();
-            self.manager().set_rebalancing(false, own);
+            self.manager.set_rebalancing(false, own);
         } else {
-            self.manager().set_rebalancing(true, setting.caches.iter().map(String::as_str));
+            self.manager.set_rebalancing(true, setting.caches.iter().map(String::as_str));
         }
-        if self.members_if_first().is_some() && self.servers.get(APPLIED).await?.as_ref() != Some(&text) {
+        if is_first && self.servers.get(APPLIED).await?.as_ref() != Some(&text) {
             self.servers.put(APPLIED, &text).await?;
         }
         Ok(())
     }
 
     /// Waits until the coordinator has applied the change, so that a member that joins or leaves afterwards is treated accordingly.
-    pub(crate) async fn set_rebalancing(
-        &self,
-        cache: Option<&str>,
-        is_enabled: bool,
-    ) -> Result<(), AdminError> {
-        let cache = match cache {
-            Some(cache) => Some(self.defined_name(cache).await?),
-            None => None,
-        };
-        match self.change_rebalancing(cache.as_deref(), is_enabled).await? {
-            Some(text) => self.wait_until_rebalancing_is_applied(&text).await,
+    pub(crate) async fn set(&self, cache: Option<&str>, is_enabled: bool) -> Result<(), AdminError> {
+        match self.change(cache, is_enabled).await? {
+            Some(text) => self.wait_until_applied(&text).await,
             None => Ok(()),
         }
     }
 
     /// A later cache of this name is another one.
-    pub(crate) async fn forget_rebalancing(&self, cache: &str) -> Result<(), CacheError> {
-        self.change_rebalancing(Some(cache), true).await.map(drop)
+    pub(crate) async fn forget(&self, cache: &str) -> Result<(), CacheError> {
+        self.change(Some(cache), true).await.map(drop)
     }
 
     /// Returns the setting; `None` if it has never been changed.
-    async fn change_rebalancing(
-        &self,
-        cache: Option<&str>,
-        is_enabled: bool,
-    ) -> Result<Option<Bytes>, CacheError> {
+    async fn change(&self, cache: Option<&str>, is_enabled: bool) -> Result<Option<Bytes>, CacheError> {
         // A repetition means that another change has succeeded.
         loop {
             let before = self.servers.with_read_from(ReadFrom::Primary).get(KEY).await?;
@@ -136,7 +135,7 @@ impl Caches {
         }
     }
 
-    async fn wait_until_rebalancing_is_applied(&self, text: &Bytes) -> Result<(), AdminError> {
+    async fn wait_until_applied(&self, text: &Bytes) -> Result<(), AdminError> {
         let until = Instant::now() + ROLLOUT_TIMEOUT;
         let changes = RebalancingSetting::from_text(text).changes;
         loop {

@@ -7,6 +7,7 @@ use consort_hotrod::ResponseBody;
 use serde_json::{Value, json};
 
 use crate::catalog::admin_error::AdminError;
+use crate::catalog::cluster_state::ClusterState;
 use crate::catalog::definition::{DefinitionError, ShownForm};
 use crate::catalog::served_cache::ServedCache;
 use crate::limits::CLIENTS_PER_PAGE;
@@ -86,24 +87,27 @@ pub(super) async fn answer(
     question: Question,
     params: &Params,
 ) -> Result<Answer, Refusal> {
-    let (caches, responses) = (&session.caches, &session.responses);
+    let (state, responses) = (ClusterState(&session.caches), &session.responses);
     let text = match question {
         Question::Config => {
             let form = form_of(params)?;
-            caches.shown_definition(&params.needed("name")?, form).await?
+            state.shown_definition(&params.needed("name")?, form).await?
         }
-        Question::Description => caches.description(&params.needed("name")?).await?.to_string(),
-        Question::Members => caches.members_in_json().await?.to_string(),
+        Question::Description => state.description(&params.needed("name")?).await?.to_string(),
+        Question::Members => state.members_in_json().await?.to_string(),
         Question::Segments => {
-            let segments = |served: &ServedCache| caches.segments_in_json(served);
+            let segments = |served: &ServedCache| state.segments_in_json(served);
             let list = JsonList::begin(responses, String::new()).await?;
             return of_caches(session, params, list, "segments", segments).await;
         }
         Question::Rebalancing => return rebalancing(session, params).await,
         Question::EnableRebalancing | Question::DisableRebalancing => {
-            let name = params.get("name").filter(|name| !name.is_empty());
+            let name = match params.get("name").filter(|name| !name.is_empty()) {
+                Some(name) => Some(state.defined_name(&name).await?),
+                None => None,
+            };
             let is_enabled = question == Question::EnableRebalancing;
-            caches.set_rebalancing(name.as_deref(), is_enabled).await?;
+            session.caches.rebalancing.set(name.as_deref(), is_enabled).await?;
             return rebalancing(session, params).await;
         }
         Question::Clients => return clients(session, params).await,
@@ -129,7 +133,7 @@ async fn of_caches(
     let caches = &session.caches;
     let served = match params.get("name").filter(|name| !name.is_empty()) {
         Some(name) => {
-            let name = caches.defined_name(&name).await?;
+            let name = ClusterState(caches).defined_name(&name).await?;
             let served = caches.find(&name).await?.ok_or_else(|| AdminError::None(name.clone()))?;
             vec![(name, served)]
         }
@@ -144,11 +148,11 @@ async fn of_caches(
 }
 
 async fn rebalancing(session: &Session, params: &Params) -> Result<Answer, Refusal> {
-    let caches = &session.caches;
-    let setting = caches.rebalancing().await?;
+    let state = ClusterState(&session.caches);
+    let setting = session.caches.rebalancing.setting().await?;
     let object = format!("{{\"is_enabled\":{},\"caches\":", setting.is_enabled());
     let list = JsonList::begin(&session.responses, object).await?;
-    let of = |served: &ServedCache| caches.rebalancing_in_json(served, &setting);
+    let of = |served: &ServedCache| state.rebalancing_in_json(served, &setting);
     of_caches(session, params, list, "rebalancing", of).await
 }
 
