@@ -8,7 +8,8 @@ use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
     Availability, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings, Counters,
-    Location, MemoryBound, MergeFn, Node, Progress, ResponseLoad, StoreSettings, TRANSFER_BUDGET, Topology,
+    Location, MemoryBound, MergeFn, Node, Progress, Rebalancing, ResponseLoad, StoreSettings,
+    TRANSFER_BUDGET, Topology,
 };
 use consort_group::Time;
 use consort_memory::ProcessMemory;
@@ -295,6 +296,15 @@ impl CacheManager {
     pub fn make_available(&self, cache: &str) {
         let id = CacheId::of(cache);
         self.member.handler.with_node(|node, now| node.make_available(now, id));
+    }
+
+    /// Sets whether the owners of caches are balanced while this member is the coordinator; the opposite applies to the caches
+    /// named. All members should have the same setting. In a cache that is not balanced, members that join own no segments, and
+    /// lost copies are not replaced.
+    pub fn set_rebalancing<'a>(&self, is_enabled: bool, except: impl IntoIterator<Item = &'a str>) {
+        let exceptions = except.into_iter().map(CacheId::of).collect();
+        let rebalancing = Rebalancing { is_disabled: !is_enabled, exceptions };
+        self.member.handler.with_node(|node, now| node.set_rebalancing(now, rebalancing));
     }
 
     /// Registers a [`MergePolicy::Custom`](consort_grid::MergePolicy) here, before its caches are opened.

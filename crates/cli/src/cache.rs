@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use consort_client::{CacheLoss, Client, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache};
+use consort_client::{
+    CacheLoss, Client, ConfigFormat, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache,
+};
 
 use crate::broken_pipe::print_error;
-use crate::password::Login;
+use crate::operator::{Target, answered, describe, print_text};
 use crate::table::table;
 use crate::terminal::{Escaped, escape_bytes};
 
@@ -24,16 +26,15 @@ use crate::terminal::{Escaped, escape_bytes};
     consort cache ls shop --prefix app --values\n  \
     consort cache watch shop --state\n  \
     consort cache stats shop\n  \
+    consort cache describe shop\n  \
+    consort cache config shop > shop.xml\n  \
+    consort cache create other \"$(cat shop.xml)\"\n  \
     consort cache alter shop expiration.lifespan 30m\n  \
     consort cache alias stock shop-2027   stock means shop-2027\n  \
     consort cache make-available          servers have crashed for good")]
 pub(crate) struct Cache {
-    /// Address of a server; with TLS, hotrods://HOST:PORT. Every program of this host can read a password in it
-    /// (hotrods://USER:PASSWORD@HOST): use --user.
-    #[arg(long, value_name = "HOST[:PORT]", default_value = "127.0.0.1:11222", global = true)]
-    at: String,
     #[command(flatten)]
-    login: Login,
+    target: Target,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -113,6 +114,22 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Print a cache's settings, owners and state
+    Describe {
+        /// Name of the cache
+        cache: String,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the definition of a cache in Infinispan's XML, as `create` takes it
+    Config {
+        /// Name of the cache
+        cache: String,
+        /// Print it in Infinispan's JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Remove all keys
     Clear {
         /// Name of the cache
@@ -186,7 +203,7 @@ impl Cache {
     }
 
     async fn ask(self) -> anyhow::Result<ExitCode> {
-        let client = self.login.client(&self.at)?.connect().await?;
+        let client = self.target.client()?.connect().await?;
         let done = Self::carry_out(&client, self.verb).await;
         client.close().await;
         done
@@ -233,6 +250,13 @@ impl Cache {
             }
             Verb::Size { cache } => println!("{}", client.raw(&cache).size().await?),
             Verb::Stats { cache, json } => print_stats(&client.raw(&cache).statistics().await?, json)?,
+            Verb::Describe { cache, json } => {
+                describe::print(&answered(admin.describe(&cache).await)?, json)?
+            }
+            Verb::Config { cache, json } => {
+                let format = if json { ConfigFormat::Json } else { ConfigFormat::Xml };
+                print_text(&answered(admin.config(&cache, format).await)?)?;
+            }
             Verb::Clear { cache } => client.raw(&cache).clear().await?,
             Verb::Create { cache, settings, volatile: true } => {
                 admin.create_volatile(&cache, &settings).await?;

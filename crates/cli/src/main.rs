@@ -20,6 +20,7 @@ mod listener_tls;
 mod log;
 mod log_filter;
 mod man;
+mod operator;
 mod parse;
 mod password;
 mod perf;
@@ -67,6 +68,10 @@ enum Command {
     User(user::User),
     /// Read, write, create and remove caches of Hot Rod servers
     Cache(cache::Cache),
+    /// List the members of a cluster of servers and the owners of segments; enable or disable rebalancing
+    Cluster(operator::cluster::Cluster),
+    /// List the connections of clients to the servers of a cluster
+    Clients(operator::clients::Clients),
     /// Measure the grid: every member reads and writes shared keys; with a menu, or --members for scripts
     Perf(Box<perf::grid::Perf>),
     /// Kill, stop, disconnect and restart members under load; count lost entries and measure the recovery
@@ -139,6 +144,8 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => on_one_thread(doctor.run()),
         Command::User(user) => user.run(),
         Command::Cache(cache) => on_one_thread(cache.run()),
+        Command::Cluster(cluster) => on_one_thread(cluster.run()),
+        Command::Clients(clients) => on_one_thread(clients.run()),
         Command::Perf(perf) => perf.reserve.take().and_then(|()| on_one_thread(perf.run())),
         Command::Iterate(iterate) => on_one_thread(iterate.run()),
         Command::Rebalance(rebalance) => on_one_thread(rebalance.run()),

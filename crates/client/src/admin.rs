@@ -35,7 +35,11 @@ impl Client {
 }
 
 impl Administration<'_> {
-    async fn run(&self, task: &'static str, params: &[(&'static str, &str)]) -> Result<Answer, ClientError> {
+    pub(crate) async fn run(
+        &self,
+        task: &'static str,
+        params: &[(&'static str, &str)],
+    ) -> Result<Answer, ClientError> {
         let param = |(name, value): &(&'static str, &str)| {
             (Text::from_static(name), Bytes::copy_from_slice(value.as_bytes()))
         };

@@ -55,6 +55,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the only initial server, instead of those so far.
+    #[must_use]
+    pub fn only_server(mut self, server: ServerAddress) -> Self {
+        self.servers = vec![server];
+        self.clusters.clear();
+        self
+    }
+
     /// Sets how the client uses topologies. By default requests go to owners of keys; a basic client uses the initial servers
     /// only.
     #[must_use]

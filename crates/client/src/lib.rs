@@ -132,6 +132,7 @@ mod near;
 mod near_listener;
 mod near_reads;
 mod operation;
+mod operator;
 mod options;
 mod query;
 mod registration;
@@ -170,6 +171,7 @@ pub use limits::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MA
 pub use listeners::{EntryEvent, Event, Events, ListenBuilder};
 pub use multimap::Multimap;
 pub use near::{NearCacheConfig, NearStats};
+pub use operator::ConfigFormat;
 pub use options::CacheOptions;
 pub use query::{Query, QueryResult};
 pub use uri::DEFAULT_PORT;

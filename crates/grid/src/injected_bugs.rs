@@ -49,6 +49,9 @@ pub enum InjectedBug {
     /// Operations given up on closing count as finished; found with a caller that continues in another cache
     /// (`crates/grid/tests/it/records.rs`).
     GivenUpIsFinished,
+    /// While owners are not balanced, no member takes over the segments of a leaving one
+    /// (`crates/grid/tests/it/rebalancing.rs`).
+    SegmentsLeftBehind,
     /// No member requests the remaining records of gone callers.
     SettledNotAsked,
     /// Unreachable callers count as gone.
@@ -124,7 +127,7 @@ impl InjectedBug {
 
     /// Found by a scenario (`crates/grid/tests/it/scenarios.rs`).
     #[cfg(feature = "injected-bugs")]
-    pub const SCENARIOS: [Self; 7] = [
+    pub const SCENARIOS: [Self; 8] = [
         Self::RefusedIsFinished,
         Self::WritingForgotten,
         Self::RecordsNotGiven,
@@ -132,6 +135,7 @@ impl InjectedBug {
         Self::UndoneUntold,
         Self::SeenForgotten,
         Self::CopiedAnew,
+        Self::SegmentsLeftBehind,
     ];
 
     /// Found with a certain mix of operations.

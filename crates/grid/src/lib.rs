@@ -37,6 +37,7 @@ mod operation;
 mod persistence;
 mod placement;
 mod publication;
+mod rebalancing;
 mod replica;
 mod topology;
 mod version;
@@ -79,6 +80,7 @@ pub use publication::{
     BATCH, FETCH_BYTES, Guarantee, IterationError, IterationId, LANES_MAX, Next, Projection, Publication,
     ReduceFn, Transform, TransformFn,
 };
+pub use rebalancing::Rebalancing;
 pub use topology::{Availability, Interest, Listening, Membership, Phase, Topology};
 pub use version::Version;
 pub use wire::is_frame;

@@ -177,6 +177,9 @@ pub const COUNTER_NAME_MAX: usize = 1_024;
 /// Counters of which one listener gets events.
 pub const COUNTERS_PER_LISTENER_MAX: usize = 1_000;
 
+/// Connections in one response about them: some 250 bytes each. Clients ask for the next page.
+pub const CLIENTS_PER_PAGE: usize = 1_000;
+
 /// Unprocessed changes of definitions and servers. With one more, all are read again.
 pub const PENDING_CHANGES_MAX: usize = 256;
 
@@ -382,6 +385,9 @@ pub const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The same for servers that still have a removed cache.
 pub const REMOVAL_TIMEOUT: Duration = ROLLOUT_TIMEOUT;
+
+/// The interval in which a request to enable or disable rebalancing looks whether the coordinator has applied it.
+pub const REBALANCING_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bytes of an entity that becomes JSON, which takes twenty times as much memory for small fields.
 pub const ENTITY_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -383,7 +383,7 @@ impl CoordinatedCache {
         }
     }
 
-    fn advance(&mut self, cx: &mut Cx) {
+    pub(super) fn advance(&mut self, cx: &mut Cx) {
         if !self.unconfirmed().is_empty() && !cx.has(InjectedBug::PhaseTooEarly) {
             return;
         }
@@ -483,6 +483,19 @@ impl CoordinatedCache {
         })
     }
 
+    /// The owners without leaving members. Only segments without another owner get new ones, if possible of the present owners.
+    fn kept_owners(&self, cx: &Cx, staying: Vec<CacheMember>) -> ConsistentHash {
+        let current = &self.topology.current;
+        let kept = current.without(|member| self.leaving.contains(member));
+        let is_complete = kept.segments().all(|segment| kept.owners(segment).len() > 0);
+        if is_complete || cx.has(InjectedBug::SegmentsLeftBehind) {
+            return kept;
+        }
+        let owns = |member: &CacheMember| kept.segments_of(&member.address).next().is_some();
+        let (owners, others): (Vec<CacheMember>, Vec<CacheMember>) = staying.into_iter().partition(owns);
+        kept.or(&current.rebalanced(if owners.is_empty() { others } else { owners }))
+    }
+
     /// Leaving members without segments are removed.
     fn rebalance(&mut self, cx: &mut Cx, id: u32) -> Option<Topology> {
         let joining = std::mem::take(&mut self.joining);
@@ -511,8 +524,11 @@ impl CoordinatedCache {
             self.topology.members = Arc::from([]);
             return None;
         }
-        // If the staying members own nothing because of their capacity factors, the leaving members' entries are lost.
-        let target = current.rebalanced(owners);
+        // If the staying members own nothing because of their capacity factors, the leaving members' entries are lost. In an
+        // invalidation cache, a member owns only what it has itself.
+        let is_balanced =
+            self.config.mode == CacheMode::Invalidation || cx.rebalancing.is_enabled(self.config.id());
+        let target = if is_balanced { current.rebalanced(owners) } else { self.kept_owners(cx, owners) };
         let is_moved = !current.has_same_owners_as(&target);
         let quorum: Arc<[Address]> = staying(&members, &self.leaving);
         let is_same = left.is_empty() && members.len() == self.topology.members.len();

@@ -251,6 +251,13 @@ impl Coordinator {
         }
     }
 
+    pub(crate) fn balance(&mut self, cx: &mut Cx) {
+        for led in self.led.values_mut() {
+            led.advance(cx);
+        }
+        self.led.retain(|_, led| !led.is_over());
+    }
+
     fn finish_restored(&mut self, cx: &mut Cx) {
         // The ballot ranks persisted topologies, also after a restart, so the ballots of this incarnation must be higher.
         let remembered = self.restoring.values().map(ColdStart::ballot).max();

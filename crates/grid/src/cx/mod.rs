@@ -31,7 +31,7 @@ use crate::merge::MergeFn;
 use crate::persistence::StoreRequest;
 use crate::publication::IterationId;
 use crate::wire::{FrameWriter, LongCommand};
-use crate::{Ballot, CacheConfig, OpenError, Topology};
+use crate::{Ballot, CacheConfig, OpenError, Rebalancing, Topology};
 
 /// By this time a member of another partition, which receives no watermark, has taken over the unfinished
 /// operations; until then it keeps records of this member's writes in all caches, even closed ones.
@@ -130,6 +130,7 @@ pub(crate) struct Cx {
     pub(crate) computations: Computations,
     pub(crate) store: VecDeque<(CacheId, StoreRequest)>,
     pub(crate) merges: BTreeMap<Arc<str>, Arc<MergeFn>>,
+    pub(crate) rebalancing: Rebalancing,
     pub(crate) counters: Counters,
     pub(crate) memory: Memory,
     pub(crate) chunk_bytes: u32,
@@ -196,6 +197,7 @@ impl Cx {
             computations: Computations::default(),
             store: VecDeque::new(),
             merges: BTreeMap::new(),
+            rebalancing: Rebalancing::default(),
             counters: Counters::default(),
             memory: Memory::default(),
             chunk_bytes: CHUNK_BYTES,

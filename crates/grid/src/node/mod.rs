@@ -30,8 +30,8 @@ use crate::publication::{ReduceFn, TransformFn};
 use crate::replica::CacheReplica;
 use crate::replica::store::Store;
 use crate::{
-    CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError, StoreFailure,
-    StoreRequest, StoreSettings, Topology,
+    CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError, Rebalancing,
+    StoreFailure, StoreRequest, StoreSettings, Topology,
 };
 
 use expiry::ExpirySchedule;
@@ -247,6 +247,17 @@ impl Node {
             cache.shared.tell_coordinator(&mut self.cx, ToCoordinator::MakeAvailable);
         }
         self.work();
+    }
+
+    /// Sets which caches are balanced while this member is the coordinator. Enabled ones are balanced at once; a rebalance in
+    /// progress is completed in any case.
+    pub fn set_rebalancing(&mut self, now: Time, rebalancing: Rebalancing) {
+        self.cx.now = now;
+        if self.cx.rebalancing != rebalancing {
+            self.cx.rebalancing = rebalancing;
+            self.coordinator.balance(&mut self.cx);
+            self.work();
+        }
     }
 
     /// Begins an operation and returns the number that [`Node::poll_finished`] returns, perhaps at once.

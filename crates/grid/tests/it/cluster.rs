@@ -9,7 +9,7 @@ use bytes::Bytes;
 use consort_grid::{
     Action, Availability, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings,
     Flags, ListenerId, MemoryBound, MergeFn, Node, NodeEvent, OperationError, Outcome, PartitionHandling,
-    Segment, StoreSettings, SubmitOptions,
+    Rebalancing, Segment, StoreSettings, SubmitOptions,
 };
 use consort_group::{Address, Rng, Time, Uuid, View, ViewId};
 use consort_memory::ProcessMemory;
@@ -105,6 +105,8 @@ pub(crate) struct Cluster {
     pub(crate) memory: BTreeMap<usize, ProcessMemory>,
     /// The fraction of members that miss a view that is not a merge.
     pub(crate) missed: f64,
+    /// The caches that all members balance.
+    pub(crate) rebalancing: Rebalancing,
     /// The injected bug of all members.
     #[cfg(feature = "injected-bugs")]
     pub(crate) injected_bug: Option<consort_grid::InjectedBug>,
@@ -148,6 +150,7 @@ impl Cluster {
             aside: None,
             memory: BTreeMap::new(),
             missed: 0.0,
+            rebalancing: Rebalancing::default(),
             #[cfg(feature = "injected-bugs")]
             injected_bug: INJECTED_BUG.get(),
             queue: BTreeMap::new(),
@@ -225,6 +228,7 @@ impl Cluster {
         }
         #[cfg(feature = "injected-bugs")]
         self.injected_bug.into_iter().for_each(|bug| node.inject_bug(bug));
+        node.set_rebalancing(self.now, self.rebalancing.clone());
         for (name, merge) in &self.merges {
             node.register_merge(name, merge.clone());
         }
@@ -291,6 +295,16 @@ impl Cluster {
         self.with(n, |node, now| node.leave(now, cache));
         if let Some(member) = &mut self.members[n] {
             member.is_leaving = true;
+        }
+    }
+
+    /// Enables or disables the rebalancing of all caches, one member after the other.
+    pub(crate) fn set_rebalancing(&mut self, is_enabled: bool) {
+        self.log(format!("rebalancing {is_enabled}"));
+        self.rebalancing.is_disabled = !is_enabled;
+        let rebalancing = self.rebalancing.clone();
+        for n in self.live_members() {
+            self.with(n, |node, now| node.set_rebalancing(now, rebalancing.clone()));
         }
     }
 
@@ -497,16 +511,21 @@ impl Cluster {
         self.members.iter().flatten().all(|member| member.is_left || member.node.topology(cache).is_some())
     }
 
-    /// Whether all members have the same stable topology with exactly these members.
+    /// Whether all members have the same stable topology with exactly these members, and all segments have all owners.
     pub(crate) fn is_settled(&self) -> bool {
+        // Until the owners of a crashed member are replaced, another crash may hit the last one.
+        let alive = self.members.iter().flatten().filter(|member| !member.is_left).count();
+        self.has_owners(usize::from(self.config.owner_count()).min(alive))
+    }
+
+    /// Whether all members have the same stable topology with exactly these members and at least so many owners.
+    pub(crate) fn has_owners(&self, owners: usize) -> bool {
         let alive: Vec<&Member> = self.members.iter().flatten().filter(|member| !member.is_left).collect();
         let cache = self.cache();
         let first = alive.first().and_then(|member| member.node.topology(cache));
         first.is_none_or(|first| {
-            let owners = usize::from(self.config.owner_count()).min(alive.len());
             first.members.len() == alive.len()
-                // Until the owners of a crashed member are replaced, another crash may hit the last one.
-                && first.current.segments().all(|segment| first.current.owners(segment).len() == owners)
+                && first.current.segments().all(|segment| first.current.owners(segment).len() >= owners)
                 && first.phase == consort_grid::Phase::Stable
                 && first.availability == Availability::Available
                 && alive.iter().all(|member| member.node.topology(cache) == Some(first))

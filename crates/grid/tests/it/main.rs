@@ -19,6 +19,7 @@ mod memory;
 mod merging;
 mod persistence;
 mod progress;
+mod rebalancing;
 mod records;
 mod repeated_partitions;
 mod responses;

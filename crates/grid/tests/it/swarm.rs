@@ -19,7 +19,7 @@ fn put(value: Bytes, condition: Condition) -> Action {
     Action::Write(Write { condition, change, wants_previous: false })
 }
 
-fn next_action(cluster: &mut Cluster, nth: usize, seen: Option<Version>) -> Action {
+pub(crate) fn next_action(cluster: &mut Cluster, nth: usize, seen: Option<Version>) -> Action {
     let value = Bytes::from(format!("v{nth}"));
     match cluster.rng.below(10) {
         0..4 => Action::Read(if cluster.rng.chance(0.3) { ReadFrom::Primary } else { ReadFrom::Nearest }),

@@ -4,6 +4,7 @@ mod directory;
 mod full_disk;
 mod health;
 mod memory_limit;
+mod operator;
 mod passwords;
 mod persistence;
 mod remote_reads;
@@ -232,7 +233,9 @@ fn commands_end_silently_without_a_reader() {
         let _server = server();
         done(&["create", "shop"]);
         done(&["put", "shop", "apples", "3"]);
-        let commands: [&[&str]; 6] = [
+        let commands: [&[&str]; 8] = [
+            &["cluster", "members"],
+            &["cache", "config", "shop"],
             &["cache", "ls"],
             &["cache", "ls", "shop"],
             &["cache", "get", "shop", "apples"],

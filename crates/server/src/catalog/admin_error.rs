@@ -39,6 +39,10 @@ pub(crate) enum AdminError {
     None(String),
     #[error("cache '{0}' is still degraded: the coordinator or further members may have gone; try again")]
     StillDegraded(String),
+    #[error(
+        "the change is made, and the coordinator has not applied it: it may just have gone, be of an older version, or no server"
+    )]
+    RebalancingNotApplied,
     #[error(transparent)]
     Definition(#[from] DefinitionError),
     #[error(transparent)]

@@ -5,18 +5,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::caches::{Caches, OWN};
+use crate::catalog::segment_owners::segments_without_owner;
 use crate::limits::AVAILABLE_TIMEOUT;
 use crate::transactions;
 
 fn is_degraded(topology: &Option<Topology>) -> bool {
     topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
-}
-
-/// Entries that only these owners had are lost when the cache becomes available.
-fn segments_without_owner(topology: &Topology) -> usize {
-    let (owners, away) = (topology.read_owners(), topology.away());
-    let is_lost = |segment| owners.owners(segment).all(|owner| away.contains(owner));
-    owners.segments().filter(|segment| is_lost(*segment)).count()
 }
 
 type Degraded = (String, watch::Receiver<Option<Topology>>);

@@ -8,7 +8,7 @@ use consort_cache::{CacheError, Lookup};
 
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::caches::Caches;
-use crate::catalog::registry::Lifecycle;
+use crate::catalog::registry::{Lifecycle, Registry};
 use crate::names::is_internal;
 
 const KEY: &str = "___alias ";
@@ -19,6 +19,12 @@ fn key(alias: &str) -> Bytes {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(crate) async fn aliases_of(definitions: &Registry, cache: &str) -> Result<BTreeSet<String>, CacheError> {
+    let defined = definitions.entries().await?;
+    let own = defined.iter().filter(|(_, target)| **target == cache.as_bytes());
+    Ok(own.filter_map(|(name, _)| Some(text(name).strip_prefix(KEY)?.to_owned())).collect())
 }
 
 impl Caches {
@@ -93,12 +99,8 @@ impl Caches {
         for alias in aliases {
             self.point(alias, cache).await?;
         }
-        for (name, target) in self.definitions.entries().await? {
-            let name = text(&name);
-            let Some(alias) = name.strip_prefix(KEY) else { continue };
-            if target == cache.as_bytes() && !aliases.contains(alias) {
-                self.forget_alias(alias).await?;
-            }
+        for alias in aliases_of(&self.definitions, cache).await?.difference(aliases) {
+            self.forget_alias(alias).await?;
         }
         Ok(())
     }

@@ -29,6 +29,7 @@ use crate::catalog::counters::{self, Counters};
 use crate::catalog::data_directory::{self, Data};
 use crate::catalog::definition::{self, Definition, DefinitionError};
 use crate::catalog::failed_caches::FailedCaches;
+use crate::catalog::rebalancing::SharedRebalancing;
 use crate::catalog::registry::{Lifecycle, Registry};
 use crate::catalog::schemas::Schemas;
 use crate::catalog::served_cache::ServedCache;
@@ -41,7 +42,7 @@ use crate::memory::stream_budget::StreamBudget;
 use crate::metrics::telemetry::Telemetry;
 use crate::names::{SCHEMAS, is_internal};
 use crate::security::Security;
-use crate::transactions::Transactions;
+use crate::transactions::{self, Transactions};
 
 /// Definitions that outlive a full restart of the cluster.
 const DEFINITIONS: &str = "___consort_caches";
@@ -83,6 +84,7 @@ pub(crate) struct Caches {
     pub(crate) aliases: Aliases,
     pub(crate) schemas: Arc<ServedCache>,
     pub(crate) servers: RawCache,
+    pub(crate) rebalancing: SharedRebalancing,
     pub(crate) counters: Counters,
     pub(crate) statistics: ClusterStats,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -153,6 +155,7 @@ impl Caches {
         let volatile = Arc::new(ServedCache::of(&manager, volatile, Encoding::default()));
         let counters = Counters::new(volatile, counted, data.is_some());
         let caches = Self {
+            rebalancing: SharedRebalancing::new(servers.clone(), manager.clone()),
             manager,
             endpoint,
             security,
@@ -510,6 +513,7 @@ impl Caches {
             cache_removal::wait_until_closed_elsewhere(&self.manager, &served, name).await;
         }
         drop(being_removed);
+        self.rebalancing.forget(name).await?;
         self.close(name).await?;
         if has_files {
             // The task that follows the definitions may already close it.
@@ -654,6 +658,8 @@ impl Caches {
         self.refresh_endpoints().await?;
         self.compare_requirements().await?;
         self.share_secret().await?;
+        let own = OWN.iter().chain(&transactions::CACHES).copied();
+        self.rebalancing.apply(own, self.members_if_first().is_some()).await?;
         let age = self.aliases.age();
         let defined = self.definitions.entries().await?.into_iter();
         let mut defined: BTreeMap<String, Bytes> =

@@ -36,6 +36,12 @@ impl Registry {
         Ok(if self.persistent.contains(name).await? { &self.persistent } else { &self.volatile })
     }
 
+    /// That of an unknown name is volatile.
+    pub(crate) async fn lifecycle(&self, name: &[u8]) -> Result<Lifecycle, CacheError> {
+        let is_persistent = self.persistent.contains(name).await?;
+        Ok(if is_persistent { Lifecycle::Persistent } else { Lifecycle::Volatile })
+    }
+
     /// The result of the last write; waits only if it is still on its way here.
     pub(crate) fn persistent_here(&self, name: &[u8]) -> Lookup<Bytes> {
         self.persistent.get_local(name)

@@ -13,9 +13,11 @@ mod without_tls;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::SystemTime;
 
 use bytes::BytesMut;
 use consort_hotrod::{
@@ -42,6 +44,7 @@ use crate::limits::{
     CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_BYTES_INITIAL, EXPECTED_BYTES_MAX, LARGE_REQUEST_BYTES,
     READ_BYTES, TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
 };
+use crate::metrics::clients::ConnectedClient;
 use crate::metrics::latency::{Batch, Class};
 use crate::metrics::telemetry::Tally;
 use crate::ops::dispatch::{answer, try_dispatch_local};
@@ -139,6 +142,7 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
     if !connection.is_failed {
         gate.complete().await;
     }
+    let _registered = tally.register(connected(&connection.session, peer));
     let mut shutdown = ConnectionEnding::new(&mut ending);
     if let Some(first) = first {
         shutdown.note(&first.header);
@@ -149,6 +153,13 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
     if let Err(error) = connection.run(shutdown).await {
         tracing::debug!(%error, "a client's connection has ended");
     }
+}
+
+fn connected(session: &Arc<Session>, peer: Option<SocketAddr>) -> ConnectedClient {
+    let (user, since) = (session.access.user_name(), SystemTime::now());
+    let session = Arc::downgrade(session);
+    let listeners = move || session.upgrade().map_or(0, |session| session.listener_count());
+    ConnectedClient { peer, user, since, listeners: Box::new(listeners) }
 }
 
 async fn with_handshake_timeout<T>(
@@ -303,6 +314,7 @@ impl<'a> Connection<'a> {
     async fn authenticate(&mut self, request: Request) -> io::Result<bool> {
         let Some(admission) = &mut self.admission else { return Ok(true) };
         self.tally.request(request.body.opcode());
+        self.tally.version(request.header.version);
         let (asked, response, verdict) = admission.answer(&self.session, request).await;
         self.encode(asked, &response, None);
         self.write_all().await?;
@@ -586,6 +598,7 @@ impl<'a> Connection<'a> {
     async fn begin(&mut self, (request, bytes): (Request, usize), batch: &mut Batch) {
         let opcode = request.body.opcode();
         self.tally.request(opcode);
+        self.tally.version(request.header.version);
         // The bytes of the request count until it is answered: with the reservation of a large request, or as they are.
         let large = if bytes < LARGE_REQUEST_BYTES { Vec::new() } else { self.receiving.take() };
         let bytes = if large.is_empty() { bytes + request.body.items() * BYTES_OF_ITEM } else { 0 };

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use consort_hotrod::{Opcode, Status};
+use consort_hotrod::{Opcode, ProtocolVersion, Status};
 
 use crate::metrics::cache_stats::{Count, Errors};
+use crate::metrics::clients::{ClientDirectory, ClientTraffic, ConnectedClient, RegisteredClient};
 use crate::metrics::latency::{Class, Histogram, Times};
 
 /// As many as the threads that serve clients on most machines.
@@ -49,6 +50,7 @@ pub(crate) struct Telemetry {
     pub(crate) http_requests: Count,
     /// Errors of requests that name no client cache that is open here.
     pub(crate) errors_without_cache: Errors,
+    pub(crate) clients: ClientDirectory,
 }
 
 #[derive(Default)]
@@ -101,6 +103,7 @@ pub(crate) struct Tally {
     shard: usize,
     waits_begun: Count,
     waits_ended: Count,
+    own: Arc<ClientTraffic>,
 }
 
 impl Tally {
@@ -108,7 +111,12 @@ impl Tally {
         let shard = telemetry.accepted.get().unsigned_abs() as usize % SHARDS;
         telemetry.accepted.one();
         let (waits_begun, waits_ended) = (Count::default(), Count::default());
-        Self { telemetry: telemetry.clone(), shard, waits_begun, waits_ended }
+        Self { telemetry: telemetry.clone(), shard, waits_begun, waits_ended, own: Arc::default() }
+    }
+
+    /// Lists the client among those of the server.
+    pub(crate) fn register(&self, client: ConnectedClient) -> RegisteredClient<'_> {
+        self.telemetry.clients.register(client, self.own.clone())
     }
 
     fn shard(&self) -> &Shard {
@@ -117,6 +125,11 @@ impl Tally {
 
     pub(crate) fn request(&self, opcode: Opcode) {
         self.shard().requests[place(opcode)].one();
+        self.own.request();
+    }
+
+    pub(crate) fn version(&self, version: ProtocolVersion) {
+        self.own.version(version.byte());
     }
 
     pub(crate) fn times(&self) -> &Times {
@@ -141,10 +154,12 @@ impl Tally {
 
     pub(crate) fn received(&self, bytes: usize) {
         self.shard().received.add(bytes);
+        self.own.received(bytes);
     }
 
     pub(crate) fn sent(&self, bytes: usize) {
         self.shard().sent.add(bytes);
+        self.own.sent(bytes);
     }
 }
 

@@ -11,7 +11,9 @@ use crate::catalog::registry::Lifecycle;
 use crate::catalog::schema_changes;
 use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_COST, DEFINITION_INLINE_MAX};
 use crate::memory::reserve;
+use crate::ops::operator::{self, Question};
 use crate::ops::session::Session;
+use crate::ops::task_params::Params;
 use crate::reply::{Answer, Refusal};
 
 /// Makes one degraded cache available, or all; Infinispan has this in HTTP only.
@@ -20,25 +22,11 @@ const MAKE_AVAILABLE: &str = "@@cache@makeavailable";
 /// A separate task: a server that does not know such a parameter would make the caches available.
 const LOSSES: &str = "@@cache@losses";
 
-struct Params(Vec<(Text, Bytes)>);
-
-impl Params {
-    fn get(&self, name: &str) -> Option<String> {
-        let (_, value) = self.0.iter().find(|(own, _)| own.as_str() == name)?;
-        Some(String::from_utf8_lossy(value).into_owned())
-    }
-
-    fn needed(&self, name: &'static str) -> Result<String, AdminError> {
-        self.get(name).ok_or(AdminError::Missing(name))
-    }
-
-    fn flags(&self) -> String {
-        self.get("flags").unwrap_or_default()
-    }
-}
-
 pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Bytes)>) -> Answer {
-    let (caches, params) = (&*session.caches, Params(params));
+    let (caches, params) = (&*session.caches, Params::new(params));
+    if let Some(question) = Question::from_task(task) {
+        return operator::answer(session, question, &params).await.unwrap_or_else(Answer::from);
+    }
     let result = match task {
         "@@cache@names" => return listed(session, Caches::names_among).await.unwrap_or_else(Answer::from),
         "@@cache@create" => create(caches, &params, IfExists::Fail).await,

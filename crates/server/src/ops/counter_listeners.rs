@@ -77,6 +77,10 @@ impl CounterListeners {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.all().len()
+    }
+
     /// Events wait until [`CounterListeners::note_answered`] gets this request.
     pub(crate) async fn add(
         &self,

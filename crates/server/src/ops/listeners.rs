@@ -181,6 +181,10 @@ impl Listeners {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.all().len()
+    }
+
     pub(crate) async fn answer(
         &self,
         (served, types): (&ServedCache, &Arc<Types>),

@@ -46,4 +46,8 @@ impl Session {
         };
         (session, pushes)
     }
+
+    pub(crate) fn listener_count(&self) -> usize {
+        self.listeners.count() + self.counter_listeners.count()
+    }
 }

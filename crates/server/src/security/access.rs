@@ -8,6 +8,7 @@ use crate::names::SCHEMAS;
 use crate::reply::Answer;
 use crate::security::Security;
 use crate::security::authenticator::{Authenticator, Rejection};
+use crate::security::operator_tasks;
 use crate::security::requirement::Requirement;
 use crate::security::role::Permission;
 use crate::security::scope::{ActsOn, Scope};
@@ -37,6 +38,11 @@ impl Authorization {
         // A connection authenticates once.
         let _ = self.user.set(session.ok_or(Rejection::Credentials)?);
         Ok(())
+    }
+
+    /// `None` without authentication.
+    pub(crate) fn user_name(&self) -> Option<Arc<str>> {
+        self.user.get().map(|user| user.name.clone())
     }
 
     pub(crate) fn is_removed(&self) -> bool {
@@ -213,6 +219,9 @@ fn needed(opcode: Opcode, task: Option<&str>) -> Option<Permission> {
 
 /// Names with the prefix `@@` are tasks of the server; unknown ones need ADMIN.
 fn needed_by_task(name: &str) -> Permission {
+    if let Some(needed) = operator_tasks::needed(name) {
+        return needed;
+    }
     match name {
         "@@cache@names" | "@@cache@templates" => Permission::Monitor,
         "@@cache@create"

@@ -8,6 +8,7 @@ pub(crate) mod access;
 mod attempts;
 pub(crate) mod authenticator;
 mod failed_logins;
+pub(crate) mod operator_tasks;
 mod password_cache;
 pub(crate) mod properties;
 pub(crate) mod rate_limited_log;

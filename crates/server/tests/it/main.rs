@@ -18,6 +18,7 @@ mod listeners;
 mod media;
 mod metrics;
 mod multimaps;
+mod operator;
 mod queries;
 mod remote_values;
 mod requirement;

@@ -170,6 +170,19 @@ const MAKING: [&str; 7] = [
     "@@cache@remove",
 ];
 
+/// Tasks that show the state of caches and the cluster.
+const SHOWING: [&str; 5] = [
+    "@@cache@config",
+    "@@cache@describe",
+    "@@cluster@members",
+    "@@cluster@segments",
+    "@@cluster@rebalancing",
+];
+
+/// Tasks for administrators.
+const OPERATING: [&str; 3] =
+    ["@@server@clients", "@@cluster@enablerebalancing", "@@cluster@disablerebalancing"];
+
 /// Returns the permission that an operation needs, from its name and Infinispan's security guide for the methods of caches.
 fn needed(body: &RequestBody) -> Option<&'static str> {
     let name = match body {
@@ -180,6 +193,8 @@ fn needed(body: &RequestBody) -> Option<&'static str> {
         "PING" | "AUTH" | "AUTH_MECH_LIST" => return None,
         "a-script" => "EXEC",
         "STATS" | "@@cache@names" | "@@cache@templates" => "MONITOR",
+        name if SHOWING.contains(&name) => "MONITOR",
+        name if OPERATING.contains(&name) => "ADMIN",
         "COUNTER_CREATE" => "CREATE",
         name if MAKING.contains(&name) => "CREATE",
         "@@logging@set" | "@@cache@reindex" | "@@unknown@task" => "ADMIN",
@@ -254,7 +269,8 @@ async fn every_operation_is_checked_against_every_role() {
         for task in MAKING.into_iter().chain(["@@cache@names", "@@cache@templates"]) {
             try_one(&mut client, role, exec(task, "made")).await;
         }
-        for task in ["@@logging@set", "@@cache@reindex", "@@unknown@task"] {
+        let others = ["@@logging@set", "@@cache@reindex", "@@unknown@task"];
+        for task in others.into_iter().chain(SHOWING).chain(OPERATING) {
             try_one(&mut client, role, exec(task, "made")).await;
         }
     }

@@ -1,0 +1,204 @@
+//! `consort clients`.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use consort_client::{ClientBuilder, Intelligence, ServerAddress};
+use serde_json::{Value, json};
+
+use super::cluster::address;
+use super::{Target, answered, cell, items, parse, print_json, print_text, units};
+use crate::broken_pipe::print_error;
+use crate::table::{Align, aligned};
+use crate::terminal::Escaped;
+
+/// List the connections of Hot Rod clients to all servers, this command's own included.
+///
+/// Each server is asked at its address for clients. Without users, anyone can ask; with users, it requires the role admin.
+#[derive(Args)]
+#[command(after_help = "The exit code is 2 for errors, also if one of the servers does not answer.\n\n\
+    Examples:\n  \
+    consort clients\n  \
+    consort clients --at hotrods://shop.example --user alice --json\n  \
+    consort clients --at 10.0.0.1 --this-server")]
+pub(crate) struct Clients {
+    #[command(flatten)]
+    target: Target,
+    /// Ask only the server at --at
+    #[arg(long)]
+    this_server: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A server with its connections, or the reason why they are unknown.
+struct Asked {
+    name: String,
+    at: String,
+    clients: anyhow::Result<Vec<Value>>,
+}
+
+impl Clients {
+    pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
+        Ok(self.ask().await.unwrap_or_else(|error| print_error(&error, ExitCode::from(2))))
+    }
+
+    async fn ask(self) -> anyhow::Result<ExitCode> {
+        // Otherwise a request could go to another server.
+        let builder = self.target.client()?.intelligence(Intelligence::Basic);
+        let client = builder.clone().connect().await?;
+        let cluster = answered(client.administration().members().await);
+        client.close().await;
+        let cluster = parse(&cluster?)?;
+        let mut all = Vec::new();
+        for member in items(&cluster["members"]) {
+            let is_asked = member["asked"] == true;
+            if self.this_server && !is_asked {
+                continue;
+            }
+            let Some(builder) = builder_for(&builder, member, is_asked) else { continue };
+            let clients = of_server(builder).await;
+            all.push(Asked { name: cell(&member["name"]), at: address(member), clients });
+        }
+        if self.json {
+            print_json(&to_json(&all))?;
+        } else {
+            print_text(&all.iter().map(listing).collect::<Vec<_>>().join("\n"))?;
+        }
+        let mut code = ExitCode::SUCCESS;
+        for Asked { name, at, clients } in all {
+            if let Err(error) = clients {
+                code = print_error(&error.context(format!("{name} ({at})")), ExitCode::from(2));
+            }
+        }
+        Ok(code)
+    }
+}
+
+/// `None` for a member that serves no clients. The server at --at may have another address for others.
+fn builder_for(builder: &ClientBuilder, member: &Value, is_asked: bool) -> Option<ClientBuilder> {
+    if is_asked && let [_] = builder.servers() {
+        return Some(builder.clone());
+    }
+    let (host, port) = (member["host"].as_str()?, u16::try_from(member["port"].as_u64()?).ok()?);
+    Some(builder.clone().only_server(ServerAddress { host: host.into(), port }))
+}
+
+/// Page by page.
+async fn of_server(builder: ClientBuilder) -> anyhow::Result<Vec<Value>> {
+    let client = builder.connect().await?;
+    let asking = async {
+        let (mut all, mut after) = (Vec::new(), 0);
+        loop {
+            let page = parse(&answered(client.administration().clients(after).await)?)?;
+            let page = page.as_array().context("the server's answer is no list")?;
+            // Ids grow, so that a server cannot keep this command busy with the same page.
+            let last = page.last().and_then(|client| client["id"].as_u64()).filter(|last| *last > after);
+            all.extend(page.iter().cloned());
+            match last {
+                Some(last) => after = last,
+                None => return Ok(all),
+            }
+        }
+    };
+    let all = asking.await;
+    client.close().await;
+    all
+}
+
+fn to_json(all: &[Asked]) -> Value {
+    let of = |asked: &Asked| match &asked.clients {
+        Ok(clients) => json!({"server": asked.name, "address": asked.at, "clients": clients}),
+        Err(error) => json!({"server": asked.name, "address": asked.at, "error": format!("{error:#}")}),
+    };
+    all.iter().map(of).collect()
+}
+
+/// Errors are printed elsewhere.
+fn listing(asked: &Asked) -> String {
+    let heading = format!("{} ({})", asked.name, asked.at);
+    let heading = Escaped(&heading);
+    let Ok(clients) = &asked.clients else { return format!("{heading}: unknown\n") };
+    let mut rows = vec![
+        ["client", "user", "since", "requests", "in", "out", "listeners", "hotrod"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    rows.extend(clients.iter().map(row));
+    let noun = if clients.len() == 1 { "client" } else { "clients" };
+    let align = [
+        Align::Left,
+        Align::Left,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+    ];
+    format!("{heading}: {} {noun}\n{}", clients.len(), aligned(&rows, &align))
+}
+
+fn row(client: &Value) -> Vec<String> {
+    let number = |name: &str| client[name].as_u64();
+    let shown = |name: &str, show: fn(u64) -> String| number(name).map_or_else(|| "-".to_owned(), show);
+    vec![
+        cell(&client["address"]),
+        cell(&client["user"]),
+        shown("connected_seconds", units::span),
+        cell(&client["requests"]),
+        shown("received_bytes", units::bytes),
+        shown("sent_bytes", units::bytes),
+        cell(&client["listeners"]),
+        cell(&client["protocol"]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(clients: anyhow::Result<Vec<Value>>) -> Asked {
+        Asked { name: "A".to_owned(), at: "10.0.0.1:11222".to_owned(), clients }
+    }
+
+    fn one() -> Value {
+        json!({"id": 1, "address": "10.0.0.9:40123", "user": "alice", "connected_seconds": 3_700, "requests": 1_234_567,
+               "received_bytes": 1_536, "sent_bytes": 12, "listeners": 2, "protocol": "4.1"})
+    }
+
+    #[test]
+    fn clients_are_a_table_that_fits_a_terminal() {
+        let listed = listing(&asked(Ok(vec![one(), json!({"id": 2})])));
+        assert_eq!(
+            listed,
+            "A (10.0.0.1:11222): 2 clients\n\
+             client          user   since  requests        in   out  listeners  hotrod\n\
+             10.0.0.9:40123  alice  1h 1m   1234567  1.50 KiB  12 B          2     4.1\n\
+             -               -          -         -         -     -          -       -\n"
+        );
+        assert!(listed.lines().all(|line| line.len() <= 80));
+    }
+
+    #[test]
+    fn unreachable_server_does_not_hide_the_others() {
+        let all = [asked(Ok(Vec::new())), asked(Err(anyhow::anyhow!("refused")))];
+        assert_eq!(listing(&all[1]), "A (10.0.0.1:11222): unknown\n");
+        let shown = to_json(&all);
+        assert_eq!((&shown[0]["clients"], &shown[1]["error"]), (&json!([]), &"refused".into()));
+    }
+
+    #[test]
+    fn other_servers_are_asked_at_their_own_address() {
+        let builder = ClientBuilder::from_uri("10.0.0.1:1").unwrap();
+        let member = json!({"name": "B", "host": "10.0.0.2", "port": 2});
+        let hosts = |is_asked| {
+            let builder = builder_for(&builder, &member, is_asked).unwrap();
+            builder.servers().iter().map(|server| server.host.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!((hosts(true), hosts(false)), (vec!["10.0.0.1".to_owned()], vec!["10.0.0.2".to_owned()]));
+        assert!(builder_for(&builder, &json!({"name": "C", "host": null}), false).is_none());
+    }
+}

@@ -1,0 +1,183 @@
+//! Caches whose owners are not balanced for a while, as an operator may request.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_grid::{CacheConfig, CacheMode, Outcome, Version};
+
+use crate::clients::{Clients, TIMEOUT};
+use crate::cluster::{Cluster, address};
+use crate::listening::put;
+use crate::seeds::every_seed;
+use crate::swarm::{check_history, next_action};
+
+fn config(owners: u16, segments: u16) -> CacheConfig {
+    CacheConfig { segments, mode: CacheMode::Distributed { owners }, ..CacheConfig::new("kept") }
+}
+
+fn key(n: usize) -> Bytes {
+    format!("k{n}").into()
+}
+
+/// Counts each member's segments, as the first member knows them.
+fn owned(cluster: &Cluster) -> Vec<usize> {
+    let first = cluster.live_members()[0];
+    let topology = cluster.members[first].as_ref().and_then(|one| one.node.topology(cluster.cache()));
+    let owners = topology.expect("a topology").read_owners();
+    (0..cluster.members.len()).map(|n| owners.segments_of(&address(n)).count()).collect()
+}
+
+fn filled(owners: u16, members: usize) -> Cluster {
+    let mut cluster = Cluster::settled(7, config(owners, 12), members);
+    for n in 0..60 {
+        cluster.submit(0, key(n), put("value", None), TIMEOUT);
+    }
+    cluster.run(Duration::from_secs(1));
+    cluster
+}
+
+fn check_entries(cluster: &mut Cluster, reader: usize) {
+    let reads: Vec<usize> = (0..60)
+        .map(|n| {
+            let read = consort_grid::Action::Read(consort_grid::ReadFrom::Primary);
+            cluster.submit(reader, key(n), read, TIMEOUT)
+        })
+        .collect();
+    cluster.run(Duration::from_secs(1));
+    for at in reads {
+        let result = &cluster.history[at].result;
+        assert!(
+            matches!(result, Some(Ok(Outcome::Read(Some(_))))),
+            "{:?}: {result:?}",
+            cluster.history[at].key
+        );
+    }
+}
+
+#[test]
+fn joining_member_owns_nothing_until_rebalancing_is_enabled() {
+    let mut cluster = filled(2, 2);
+    cluster.set_rebalancing(false);
+    let late = cluster.start();
+    cluster.run(Duration::from_secs(3));
+    assert!(cluster.has_owners(2), "{}", cluster.state());
+    assert_eq!(owned(&cluster), [12, 12, 0]);
+    // It serves the entries of the others.
+    check_entries(&mut cluster, late);
+    cluster.set_rebalancing(true);
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(owned(&cluster), [8, 8, 8]);
+    check_entries(&mut cluster, late);
+    cluster.check_agreement();
+}
+
+#[test]
+fn lost_copies_are_replaced_when_rebalancing_is_enabled() {
+    let mut cluster = filled(2, 3);
+    cluster.set_rebalancing(false);
+    cluster.crash(2);
+    cluster.deliver_views(false);
+    cluster.run(Duration::from_secs(3));
+    assert!(cluster.has_owners(1) && !cluster.has_owners(2), "{}", cluster.state());
+    assert_eq!(owned(&cluster), [8, 8, 0]);
+    check_entries(&mut cluster, 0);
+    cluster.set_rebalancing(true);
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(owned(&cluster), [12, 12, 0]);
+    assert!(cluster.is_settled(), "{}", cluster.state());
+    cluster.check_agreement();
+}
+
+#[test]
+fn leaving_member_moves_only_segments_without_another_owner() {
+    let mut cluster = filled(2, 3);
+    cluster.set_rebalancing(false);
+    cluster.leave(2);
+    cluster.run(Duration::from_secs(3));
+    assert!(cluster.members[2].as_ref().is_none_or(|one| one.is_left), "{}", cluster.state());
+    assert_eq!(owned(&cluster), [8, 8, 0], "each segment has another owner");
+    cluster.leave(1);
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(owned(&cluster), [12, 0, 0], "the rest had none");
+    check_entries(&mut cluster, 0);
+}
+
+/// The new coordinator has not been told again.
+#[test]
+fn rebalancing_stays_disabled_when_the_coordinator_changes() {
+    let mut cluster = filled(2, 3);
+    cluster.set_rebalancing(false);
+    cluster.crash(0);
+    cluster.deliver_views(false);
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(owned(&cluster), [0, 8, 8]);
+    let late = cluster.start();
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(owned(&cluster), [0, 8, 8, 0]);
+    check_entries(&mut cluster, late);
+}
+
+/// Members join, leave and crash while rebalancing is disabled now and then; acknowledged writes are read.
+pub(crate) fn check(seed: u64, is_told: bool) {
+    let mut cluster = Cluster::new(seed, config(1, 1));
+    let (owners, segments) = (1 + cluster.rng.below(3) as u16, 1 + cluster.rng.below(16) as u16);
+    cluster.config = config(owners, segments);
+    let count = 2 + cluster.rng.below(3);
+    let mut clients = Clients::start(&mut cluster, count, 2);
+    let end = cluster.now + Duration::from_secs(4);
+    let mut seen: BTreeMap<Bytes, Version> = BTreeMap::new();
+    while cluster.now < end {
+        clients.begin(&mut cluster, |cluster| {
+            let key = key(cluster.rng.below(12) as usize);
+            let nth = cluster.history.len();
+            let action = next_action(cluster, nth, seen.get(&key).copied());
+            Some((key, action))
+        });
+        for at in clients.pass(&mut cluster) {
+            if let Some(Ok(Outcome::Read(Some(stored)))) = &cluster.history[at].result {
+                seen.insert(cluster.history[at].key.clone(), stored.version);
+            }
+        }
+        if let Some(member) = change(&mut cluster) {
+            clients.add(member, 2);
+        }
+    }
+    cluster.set_rebalancing(true);
+    cluster.run(Duration::from_secs(30));
+    if is_told {
+        println!("{}", cluster.story.join("\n"));
+    }
+    assert!(cluster.is_settled(), "no stable topology:\n{}", cluster.state());
+    check_history(&cluster);
+    cluster.check_agreement();
+}
+
+/// Returns the member that has joined, if one has.
+fn change(cluster: &mut Cluster) -> Option<usize> {
+    if !cluster.rng.chance(0.004) || !cluster.all_have_topology() {
+        return None;
+    }
+    let alive = cluster.live_members();
+    let one = alive[cluster.rng.below(alive.len() as u64) as usize];
+    match cluster.rng.below(4) {
+        0 if alive.len() < 6 => return Some(cluster.start()),
+        // A member without segments leaves at once: together with a crash, that would be most votes.
+        1 if cluster.staying_count() > 1 && cluster.has_owners(1) => cluster.leave(one),
+        // Another owner has each of its entries, and most votes stay.
+        2 if cluster.staying_count() > 2 && cluster.has_owners(2) => {
+            cluster.crash(one);
+            cluster.deliver_views(false);
+        }
+        _ => {
+            let is_disabled = cluster.rebalancing.is_disabled;
+            cluster.set_rebalancing(is_disabled);
+        }
+    }
+    None
+}
+
+#[test]
+fn acknowledged_writes_are_read_while_owners_are_not_balanced() {
+    every_seed(40, check);
+}

@@ -1,0 +1,34 @@
+//! The names of the tasks with which operators ask, in the style of Infinispan's, and the permissions that they need: those of the
+//! same questions in Infinispan's HTTP.
+
+use crate::security::role::Permission;
+
+/// A cache's definition, with the parameters `name` and `format`.
+pub(crate) const CONFIG: &str = "@@cache@config";
+
+/// A cache's definition and state.
+pub(crate) const DESCRIBE: &str = "@@cache@describe";
+
+pub(crate) const MEMBERS: &str = "@@cluster@members";
+
+/// Owners of segments, of one cache or all.
+pub(crate) const SEGMENTS: &str = "@@cluster@segments";
+
+/// The state of rebalancing, of one cache or all.
+pub(crate) const REBALANCING: &str = "@@cluster@rebalancing";
+
+/// Of one cache or all. Separate tasks: a server that does not know such a parameter would only show the state.
+pub(crate) const ENABLE_REBALANCING: &str = "@@cluster@enablerebalancing";
+pub(crate) const DISABLE_REBALANCING: &str = "@@cluster@disablerebalancing";
+
+/// Connections of this server, with the parameter `after`, the id of the last known one.
+pub(crate) const CLIENTS: &str = "@@server@clients";
+
+pub(crate) fn needed(task: &str) -> Option<Permission> {
+    Some(match task {
+        CONFIG | DESCRIBE | MEMBERS | SEGMENTS | REBALANCING => Permission::Monitor,
+        // The clients have names of users and addresses.
+        ENABLE_REBALANCING | DISABLE_REBALANCING | CLIENTS => Permission::Admin,
+        _ => return None,
+    })
+}

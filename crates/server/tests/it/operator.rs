@@ -1,0 +1,142 @@
+//! Tasks that answer an operator's questions.
+
+use bytes::Bytes;
+use consort_hotrod::ops::task;
+use consort_hotrod::{RequestBody, ResponseBody, Status};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::client::{Client, PATIENCE, RunningServer, error, exec, get};
+
+async fn run(client: &mut Client, task: &str, params: &[(&'static str, &str)]) -> Value {
+    let params = params
+        .iter()
+        .map(|(name, value)| ((*name).into(), Bytes::copy_from_slice(value.as_bytes())))
+        .collect();
+    let response = client.ask("", RequestBody::Task(task::Request::Exec(task.into(), params))).await;
+    match &response.body {
+        ResponseBody::Result(text) => serde_json::from_slice(text).expect("JSON"),
+        other => panic!("{task}: {other:?}"),
+    }
+}
+
+/// Asks until the answer is as expected: other servers take part in it.
+async fn eventually(
+    client: &mut Client,
+    (task, cache): (&str, &str),
+    is_expected: impl Fn(&Value) -> bool,
+) -> Value {
+    let asking = async {
+        loop {
+            let answer = run(client, task, &[("name", cache)]).await;
+            if is_expected(&answer) {
+                return answer;
+            }
+        }
+    };
+    timeout(PATIENCE, asking).await.expect("the expected answer")
+}
+
+#[tokio::test]
+async fn connected_clients_are_listed_with_their_counts() {
+    let (server, mut client) = RunningServer::with_cache("operator-clients", "c").await;
+    let mut other = server.client().await;
+    for _ in 0..3 {
+        other.ask("c", get("k")).await;
+    }
+    let listed = run(&mut client, "@@server@clients", &[]).await;
+    let rows = listed.as_array().expect("a list");
+    assert_eq!(rows.len(), 2, "{listed}");
+    let address = other.stream.local_addr().unwrap().to_string();
+    let row = rows.iter().find(|row| row["address"] == *address).expect("the other client");
+    assert_eq!(
+        (&row["requests"], &row["listeners"], &row["protocol"]),
+        (&3.into(), &0.into(), &"4.1".into())
+    );
+    assert!(row["received_bytes"].as_u64() > Some(0) && row["sent_bytes"].as_u64() > Some(0), "{row}");
+    assert!(row["user"].is_null(), "there are no users");
+    let last = rows.last().and_then(|row| row["id"].as_u64()).expect("an id").to_string();
+    assert_eq!(run(&mut client, "@@server@clients", &[("after", &last)]).await, Value::Array(Vec::new()));
+    let wrong = [("after".into(), Bytes::from_static(b"x"))].into();
+    let refused =
+        client.ask("", RequestBody::Task(task::Request::Exec("@@server@clients".into(), wrong))).await;
+    assert!(error(&refused).contains("after cannot be x"), "{refused:?}");
+    drop(other);
+    eventually(&mut client, ("@@server@clients", ""), |rows| rows.as_array().map(Vec::len) == Some(1)).await;
+}
+
+#[tokio::test]
+async fn definition_is_shown_in_either_form_and_creates_a_cache() {
+    let server = RunningServer::start("operator-config").await;
+    let mut client = server.client().await;
+    client.create_with("c", r#"{"distributed-cache": {"segments": 7, "memory": {"max-count": 5}}}"#).await;
+    let shown = run(&mut client, "@@cache@config", &[("name", "c")]).await;
+    assert_eq!(shown["distributed-cache"]["memory"]["max-count"], 5, "{shown}");
+    let params = vec![("name".into(), "c".into()), ("format".into(), "XML".into())];
+    let xml = client.ask("", RequestBody::Task(task::Request::Exec("@@cache@config".into(), params))).await;
+    let ResponseBody::Result(xml) = xml.body else { panic!("{xml:?}") };
+    let params = vec![("name".into(), "d".into()), ("configuration".into(), xml)];
+    let created =
+        client.ask("", RequestBody::Task(task::Request::Exec("@@cache@create".into(), params))).await;
+    assert_eq!(created.status, Status::Success, "{created:?}");
+    assert_eq!(run(&mut client, "@@cache@config", &[("name", "d")]).await, shown);
+    let described = run(&mut client, "@@cache@describe", &[("name", "c")]).await;
+    assert_eq!((&described["lifecycle"], &described["status"]), (&"PERMANENT".into(), &"RUNNING".into()));
+    for name in ["none", "___consort_caches", "___protobuf_metadata"] {
+        for task in
+            ["@@cache@config", "@@cache@describe", "@@cluster@segments", "@@cluster@disablerebalancing"]
+        {
+            let refused = client.ask("", exec(task, name)).await;
+            assert!(error(&refused).contains("ISPN000436"), "{task} {name}: {refused:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn rebalancing_is_disabled_and_enabled_on_all_servers() {
+    let [first, second] = RunningServer::two("operator-rebalancing").await;
+    let [mut client, mut other] = [first.client().await, second.client().await];
+    client.create("c").await;
+    let state = run(&mut client, "@@cluster@rebalancing", &[("name", "c")]).await;
+    assert_eq!(
+        (&state["is_enabled"], &state["caches"][0]["rebalancing"]["is_enabled"]),
+        (&true.into(), &true.into())
+    );
+    // Of all caches, by a server that is not the coordinator.
+    let state = run(&mut other, "@@cluster@disablerebalancing", &[]).await;
+    assert_eq!(state["is_enabled"], false);
+    let third = RunningServer::join("operator-rebalancing").await;
+    let mut late = third.client().await;
+    let owned = |answer: &Value| -> Vec<u64> {
+        let members = answer[0]["segments"]["members"].as_array().cloned().unwrap_or_default();
+        let count = |member: &Value, name: &str| member[name].as_u64().unwrap_or_default();
+        members.iter().map(|member| count(member, "primary") + count(member, "backup")).collect()
+    };
+    let segments = ("@@cluster@segments", "c");
+    let shown = eventually(&mut late, segments, |answer| owned(answer).len() == 3).await;
+    assert_eq!(owned(&shown), [256, 256, 0], "{shown}");
+    let state = run(&mut late, "@@cluster@enablerebalancing", &[]).await;
+    assert_eq!(state["is_enabled"], true);
+    eventually(&mut late, segments, |answer| owned(answer).iter().all(|owned| *owned > 0)).await;
+    // A later cache of the same name is another one.
+    run(&mut late, "@@cluster@disablerebalancing", &[("name", "c")]).await;
+    assert_eq!(late.ask("", exec("@@cache@remove", "c")).await.status, Status::Success);
+    late.create("c").await;
+    let state = run(&mut late, "@@cluster@rebalancing", &[("name", "c")]).await;
+    assert_eq!(state["caches"][0]["rebalancing"]["is_enabled"], true, "{state}");
+}
+
+#[tokio::test]
+async fn members_are_shown_with_their_addresses_for_clients() {
+    let [first, second] = RunningServer::two("operator-members").await;
+    let mut client = second.client().await;
+    let shown = run(&mut client, "@@cluster@members", &[]).await;
+    assert_eq!(
+        (&shown["cluster"], shown["members"].as_array().map(Vec::len)),
+        (&"operator-members".into(), Some(2))
+    );
+    let of = |at: usize, name: &str| shown["members"][at][name].clone();
+    assert_eq!([of(0, "port"), of(1, "port")], [first.at.port(), second.at.port()].map(Value::from));
+    assert_eq!([of(0, "coordinator"), of(1, "coordinator")], [true, false].map(Value::from));
+    assert_eq!([of(0, "asked"), of(1, "asked")], [false, true].map(Value::from));
+}
