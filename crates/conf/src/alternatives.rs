@@ -21,9 +21,9 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["RELAY3"], "use RELAY2 at all sites"),
     (&["SEQUENCER2"], "use SEQUENCER, which all members have to use"),
     (
-        &["SSL_KEY_EXCHANGE", "DH_KEY_EXCHANGE"],
-        "use ASYM_ENCRYPT, which exchanges keys itself, or TLS between members (attributes tls.* of TCP) with \
-         certificates on both sides",
+        &["DH_KEY_EXCHANGE"],
+        "use SSL_KEY_EXCHANGE, ASYM_ENCRYPT alone, which exchanges keys itself, or TLS between members (attributes \
+         tls.* of TCP) with certificates on both sides",
     ),
     (&["THREAD_COUNT", "SERIALIZE", "EXAMPLE"], "remove it"),
 ];
