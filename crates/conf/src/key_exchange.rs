@@ -4,7 +4,7 @@ use consort_group::config::{Position, Property, ProtocolConfig, StackConfig};
 
 use crate::error::{ConfigError, Fault};
 
-const EXCHANGES: &[&str] = &["SSL_KEY_EXCHANGE"];
+const EXCHANGES: &[&str] = &["SSL_KEY_EXCHANGE", "DH_KEY_EXCHANGE"];
 const EXTERNAL: &str = "use_external_key_exchange";
 
 pub(crate) fn check_key_exchange(stack: &StackConfig, problems: &mut Vec<ConfigError>) {

@@ -429,6 +429,11 @@ const ROWS: &[Row] = &[
         },
     ),
     (
+        &["DH_KEY_EXCHANGE"],
+        &["secret_key_length"],
+        NoEffect("the key has the length of sym_keylength of ASYM_ENCRYPT, which JGroups takes, too"),
+    ),
+    (
         &["SSL_KEY_EXCHANGE"],
         &["ssl_provider"],
         NoEffect("it names a provider of Java; the bytes are the same"),

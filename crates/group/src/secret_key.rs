@@ -58,4 +58,6 @@ pub struct KeyRequest {
     pub server: Option<PhysAddr>,
     /// The sender of the message that is encrypted with the key.
     pub sender: Address,
+    /// The key's length in bytes.
+    pub key_length: usize,
 }

@@ -51,6 +51,8 @@ fn a_stack_with_asymmetric_encryption_survives_faults() {
 fn a_stack_with_an_external_key_exchange_survives_faults() {
     seeds("ssl-encrypted-tcp.xml", 4, 0..10);
     seeds("ssl-encrypted-udp.xml", 4, 0..10);
+    seeds("dh-encrypted-tcp.xml", 4, 0..5);
+    seeds("dh-encrypted-udp.xml", 4, 0..5);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 
+use crate::server_check::with_any_name;
 use crate::{Identity, ProtocolSettings, TlsError, unfit};
 
 /// Certificates that members trust: authorities, and members' own certificates.
@@ -145,13 +146,7 @@ impl ServerCertVerifier for PeerVerifier {
             return Ok(ServerCertVerified::assertion());
         }
         let servers = self.servers.as_ref().ok_or(UNKNOWN)?;
-        match servers.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
-            // The verifier checks the name last.
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            outcome => outcome,
-        }
+        with_any_name(servers.verify_server_cert(certificate, intermediates, name, ocsp_response, now))
     }
 
     fn verify_tls12_signature(

@@ -69,7 +69,7 @@ pub use encrypt::{
 };
 pub mod key_exchange;
 
-pub use key_exchange::{SslKeyExchange, SslKeyExchangeConfig};
+pub use key_exchange::{DhKeyExchange, DhKeyExchangeConfig, SslKeyExchange, SslKeyExchangeConfig};
 pub mod rsvp;
 
 pub use rsvp::{Rsvp, RsvpConfig};

@@ -303,6 +303,11 @@ entries! {
         m.check(c.check())?;
         Ok(SslKeyExchange::new(c, m.own_address("bind_addr")?))
     };
+    "DH_KEY_EXCHANGE": [DhKeyExchangeConfig] |m, c| {
+        m.check(c.check())?;
+        let random = m.resolver.random_bytes().map_err(|why| m.fail(m.config.position, why))?;
+        Ok(DhKeyExchange::new(c, random))
+    };
     "FRAG": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag, c));
     "FRAG2": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag2, c));
     "FRAG3": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag3, c));

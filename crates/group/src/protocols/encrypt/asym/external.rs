@@ -126,7 +126,8 @@ impl AsymEncrypt {
                 Some(Address::Ip(server)) => Some(*server),
                 _ => None,
             };
-            let request = KeyRequest { version: version.clone(), server, sender: src.clone() };
+            let key_length = self.config.sym_keylength as usize / 8;
+            let request = KeyRequest { version: version.clone(), server, sender: src.clone(), key_length };
             cx.lower(Event::FetchSecretKey(Box::new(request)));
         }
         let message = std::mem::replace(message, Message::empty(None));

@@ -197,9 +197,10 @@ const ASKED_MAX: usize = 256;
 const MERGES_MAX: usize = 20;
 
 impl Merges {
+    /// A merge view may arrive after the merge: its number counts, although GMS does not install it.
     fn follow_view(&mut self) {
-        let with_key = std::mem::take(&mut self.with_key);
-        *self = Self { with_key, ..Self::default() };
+        let Self { with_key, leader, .. } = std::mem::take(self);
+        *self = Self { with_key, leader, ..Self::default() };
     }
 
     /// Returns whether the merge has no key yet.

@@ -155,6 +155,14 @@ impl Protocol for SslKeyExchange {
         ProtocolId(0)
     }
 
+    fn start(&mut self, _cx: &mut Cx<'_>) {
+        if !self.config.require_client_authentication {
+            tracing::warn!(
+                "everybody who connects gets the shared key: set require_client_authentication=\"true\" at all members"
+            );
+        }
+    }
+
     fn wants(&self, _batch: &MessageBatch, _headers: crate::HeaderIds) -> bool {
         false
     }
@@ -181,9 +189,13 @@ impl Protocol for SslKeyExchange {
         if view.coordinator() == Some(cx.local()) {
             self.server.open(cx, &self.config);
         } else {
-            self.server.close(cx);
-            self.arm(cx);
+            self.server.close_later(cx.now());
+            #[cfg(feature = "injected-bugs")]
+            if cx.has_bug(crate::InjectedBug::KeyServerClosed) {
+                self.server.close(cx);
+            }
         }
+        self.arm(cx);
     }
 
     fn stop(&mut self, cx: &mut Cx<'_>) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::{OPTIONS, SslKeyExchangeConfig};
 use crate::wire::{self, KEY_REQUEST};
@@ -14,6 +15,10 @@ use crate::{
 const CLIENTS_MAX: usize = 64;
 /// The messages that wait for the server's address; more go without it, and receivers try all ports.
 const HELD_MESSAGES_MAX: usize = 64;
+
+/// How long a former coordinator still serves the key. The leader of a merge makes the key of the merged group, and may not be its
+/// coordinator. JGroups closes at once, which such a merge does not survive.
+const LINGER_TIME: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 enum Listener {
@@ -28,6 +33,8 @@ pub(super) struct Server {
     /// `None` is the transport's address.
     bind: Option<IpAddr>,
     listener: Listener,
+    /// This member is no longer coordinator, and closes then.
+    close_at: Option<Time>,
     key: Option<SecretKey>,
     /// With the end of their time.
     clients: BTreeMap<ConnId, Time>,
@@ -41,6 +48,7 @@ impl Server {
         Self {
             bind,
             listener: Listener::Closed,
+            close_at: None,
             key: None,
             clients: BTreeMap::new(),
             held: Vec::new(),
@@ -71,6 +79,7 @@ impl Server {
     // --- the listener ---
 
     pub(super) fn open(&mut self, cx: &mut Cx<'_>, config: &SslKeyExchangeConfig) {
+        self.close_at = None;
         if matches!(self.listener, Listener::Closed) {
             let (bind, ports) = (self.bind, config.ports().collect());
             let effect = Effect::ListenStreams { bind, ports, external: None, options: OPTIONS };
@@ -110,7 +119,15 @@ impl Server {
         }
     }
 
+    /// This member is not coordinator.
+    pub(super) fn close_later(&mut self, now: Time) {
+        if !matches!(self.listener, Listener::Closed) {
+            self.close_at.get_or_insert(now + LINGER_TIME);
+        }
+    }
+
     pub(super) fn close(&mut self, cx: &mut Cx<'_>) {
+        self.close_at = None;
         if !matches!(std::mem::take(&mut self.listener), Listener::Closed) {
             cx.request(Effect::CloseListener);
         }
@@ -195,11 +212,14 @@ impl Server {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        self.clients.values().min().copied()
+        self.clients.values().copied().chain(self.close_at).min()
     }
 
     pub(super) fn expire(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
+        if self.close_at.is_some_and(|at| at <= now) {
+            self.close(cx);
+        }
         for (conn, _) in self.clients.extract_if(.., |_, until| *until <= now) {
             close(cx, conn);
         }

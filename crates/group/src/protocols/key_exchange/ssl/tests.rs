@@ -128,16 +128,33 @@ fn bound_server_names_its_own_address() {
     assert_eq!(servers(one.send(fetch_message())), [Some(Address::Ip(PhysAddr::new(bind, 2157)))]);
 }
 
+/// The leader of a merge may have made the key, and another member is coordinator.
 #[test]
-fn former_coordinator_closes_its_listener_and_connections() {
+fn former_coordinator_serves_for_a_minute_and_closes() {
     let (mut one, listener) = coordinator();
-    let conn = accept(&mut one, listener, 1);
     one.install(view(2, &[2, 1]));
+    let conn = accept(&mut one, listener, 1);
+    one.done(listener, Outcome::Frame { conn, frame: Bytes::from_static(&[KEY_REQUEST]) });
+    let written = Effect::Write { conn, frame: response(&key(5)) };
+    assert_eq!(effects(&mut one), [written, Effect::Close { conn, is_graceful: true }]);
+    assert_eq!(servers(one.send(fetch_message())), [Some(Address::Ip(port(2157)))]);
+    one.install(view(3, &[2, 1, 3])).advance(Duration::from_secs(60) - TIMEOUT / 2);
+    let conn = accept(&mut one, listener, 2);
+    assert_eq!(effects(&mut one), []);
+    one.advance(TIMEOUT / 2);
     assert_eq!(effects(&mut one), [Effect::CloseListener, Effect::Close { conn, is_graceful: false }]);
     assert_eq!(servers(one.send(fetch_message())), [None]);
     // A connection that came before the listener closed.
-    let late = accept(&mut one, listener, 2);
+    let late = accept(&mut one, listener, 3);
     assert_eq!(effects(&mut one), [Effect::Close { conn: late, is_graceful: false }]);
+}
+
+#[test]
+fn member_that_is_coordinator_again_does_not_close() {
+    let (mut one, _) = coordinator();
+    one.install(view(2, &[2, 1])).install(view(3, &[1])).advance(Duration::from_secs(120));
+    assert_eq!(effects(&mut one), []);
+    assert_eq!(one.stack.attribute("SSL_KEY_EXCHANGE", "actual_port").as_deref(), Some("2157"));
 }
 
 /// The handshake is over, so that the peer has a trusted certificate, or needs none.
@@ -184,7 +201,7 @@ fn oldest_of_too_many_silent_clients_is_disconnected() {
 }
 
 fn request(server: Option<PhysAddr>) -> Event {
-    let request = KeyRequest { version: key(5).version(), server, sender: member(2) };
+    let request = KeyRequest { version: key(5).version(), server, sender: member(2), key_length: 16 };
     Event::FetchSecretKey(Box::new(request))
 }
 
