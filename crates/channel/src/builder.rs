@@ -19,6 +19,7 @@ use crate::counter::CounterHandler;
 use crate::delivery::{Deliverer, DeliveryPolicy};
 use crate::error::ConnectError;
 use crate::fork::ForkHandler;
+use crate::key_exchange;
 use crate::key_store::{self, OsRandom};
 use crate::probe::Answerer;
 use crate::receiver::{IgnoringReceiver, Receiver};
@@ -285,7 +286,7 @@ fn make(
     let policy = bottom.get("message_processing_policy").unwrap_or("max").parse()?;
     let (diag, ip_version) = (edge.diag.clone(), edge.ip_version);
     let ports = edge.bind_port..=edge.bind_port.saturating_add(edge.port_range);
-    let edge = BoundEdge::bind(&edge, version)?;
+    let mut edge = BoundEdge::bind(&edge, version)?;
     let mut names = TransportResolver { own: edge.phys_addr().ip, ip_version, ports };
     let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
     for protocol in &config.protocols[1..] {
@@ -304,6 +305,9 @@ fn make(
         layers[at] = Box::new(Gms::with_policy(properties, policy));
     }
     let protocol = |name: &str| config.protocols.iter().find(|protocol| protocol.short_name() == name);
+    if let Some(exchange) = protocol("SSL_KEY_EXCHANGE") {
+        key_exchange::set_certificates(&mut edge, exchange).map_err(fail)?;
+    }
     let counters = protocol("COUNTER").map(registry::properties).transpose().map_err(fail)?;
     let has_fork = protocol("FORK").is_some();
     let relay = protocol("RELAY2")

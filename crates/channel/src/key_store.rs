@@ -15,16 +15,26 @@ pub(crate) fn secret_key(config: &SymEncryptConfig) -> Result<SecretKey, String>
     let fail = |error: &dyn std::fmt::Display| format!("cannot read a key from `{name}`: {error}");
     let kind: StoreType = config.keystore_type.parse().map_err(|error| fail(&error))?;
     let limits = Limits::default();
-    let file = File::open(name).map_err(|error| fail(&error))?;
-    consort_tls::secrets::warn_if_open(Path::new(name), "the cluster's secret key");
-    // One byte more than the limit, so that a larger file is noticed. A buffer that grew would leave copies of the key.
-    let limit = limits.file + 1;
-    let mut bytes = Zeroizing::new(Vec::with_capacity(limit));
-    file.take(limit as u64).read_to_end(&mut bytes).map_err(|error| fail(&error))?;
+    let bytes = read_secret(name, "the cluster's secret key", &limits).map_err(|error| fail(&error))?;
     let (store, key) = (config.store_password.text(), config.password_of_key().text());
     let read = consort_keystore::secret_key(&bytes, kind, &config.alias, store, key, &limits);
     let key = read.map_err(|error| fail(&error))?;
     Ok(SecretKey::new(key.algorithm(), key.bytes().to_vec()))
+}
+
+/// Reads a file with a secret; warns if every user of this host can read it.
+pub(crate) fn read_secret(
+    name: &str,
+    secret: &'static str,
+    limits: &Limits,
+) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    let file = File::open(name)?;
+    consort_tls::secrets::warn_if_open(Path::new(name), secret);
+    // One byte more than the limit, so that a larger file is noticed. A buffer that grew would leave copies of the key.
+    let limit = limits.file + 1;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(limit));
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 pub(crate) struct OsRandom(SystemRandom);

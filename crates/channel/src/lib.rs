@@ -22,6 +22,7 @@ mod channel;
 mod delivery;
 mod error;
 mod gate;
+mod key_exchange;
 mod key_store;
 mod receiver;
 mod seed;

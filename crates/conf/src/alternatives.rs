@@ -20,11 +20,6 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["FD_HOST"], "use FD_ALL3"),
     (&["RELAY3"], "use RELAY2 at all sites"),
     (&["SEQUENCER2"], "use SEQUENCER, which all members have to use"),
-    (
-        &["SSL_KEY_EXCHANGE", "DH_KEY_EXCHANGE"],
-        "use ASYM_ENCRYPT, which exchanges keys itself, or TLS between members (attributes tls.* of TCP) with \
-         certificates on both sides",
-    ),
     (&["THREAD_COUNT", "SERIALIZE", "EXAMPLE"], "remove it"),
 ];
 

@@ -8,6 +8,7 @@ use consort_group::config::{Position, ProtocolConfig, StackConfig, parse_bytes};
 use consort_group::protocols::{FragConfig, RateLimiterConfig, registry};
 
 use crate::error::{ConfigError, Fault, PROBLEMS_MAX};
+use crate::key_exchange::check_key_exchange;
 use crate::unused_attributes::UnusedAttribute;
 
 /// A JGroups attribute without effect in Consort, such as a thread pool's size.
@@ -108,6 +109,7 @@ pub fn check(stack: &StackConfig) -> Result<Vec<IgnoredAttribute>, ConfigError> 
     check_order(stack, &mut problems);
     check_required(stack, &mut problems);
     check_rate(stack, &mut problems);
+    check_key_exchange(stack, &mut problems);
     problems.truncate(PROBLEMS_MAX);
     match ConfigError::combine(problems) {
         Some(error) => Err(error),

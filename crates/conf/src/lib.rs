@@ -16,6 +16,7 @@ mod alternatives;
 mod earlier_names;
 mod error;
 mod infinispan;
+mod key_exchange;
 mod known_names;
 mod required_layers;
 mod sites;

@@ -420,12 +420,23 @@ const ROWS: &[Row] = &[
         NoEffect("they tune Java's cipher objects; the bytes are the same"),
     ),
     (
-        &["ASYM_ENCRYPT"],
-        &["use_external_key_exchange"],
+        &["SSL_KEY_EXCHANGE"],
+        &["session_verifier_class", "session_verifier_arg"],
         Refused {
-            accepted: &["false"],
-            alternative: "remove it at all members: ASYM_ENCRYPT exchanges keys itself; or use TLS between members",
+            accepted: &[""],
+            alternative: "Java classes are not supported: remove it, and trust only the members' own certificates or \
+                          an authority that signs for this cluster alone (truststore_name)",
         },
+    ),
+    (
+        &["DH_KEY_EXCHANGE"],
+        &["secret_key_length"],
+        NoEffect("the key has the length of sym_keylength of ASYM_ENCRYPT, which JGroups takes, too"),
+    ),
+    (
+        &["SSL_KEY_EXCHANGE"],
+        &["ssl_provider"],
+        NoEffect("it names a provider of Java; the bytes are the same"),
     ),
     (
         &["AUTH"],

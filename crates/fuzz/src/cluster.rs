@@ -411,7 +411,9 @@ impl Cluster {
                 };
                 self.at(now, here(outcome));
             }
-            Effect::CloseListener => self.listeners.retain(|_, (owner, _)| *owner != node),
+            Effect::CloseListener => self
+                .listeners
+                .retain(|_, (owner, listener)| *owner != node || listener.layer() != token.layer()),
             Effect::Connect { to, own, .. } => self.connect(node, token, to, own),
             Effect::ConnectStream { to, .. } => self.connect(node, token, to, Some(phys(node))),
             Effect::ProbePort { to, .. } => {

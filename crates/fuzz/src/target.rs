@@ -68,6 +68,7 @@ pub const TARGETS: &[Target] = &[
     reads("view", "MERGE3's payload, and view ids", wire::view, wire::views),
     reads("join-rsp", "a coordinator's response to a joiner", wire::join_rsp, wire::join_rsps),
     reads("key-block", "keys in front of ASYM_ENCRYPT's payloads", wire::key_block, wire::key_blocks),
+    reads("key-response", "keys of SSL_KEY_EXCHANGE's servers", wire::key_response, wire::key_responses),
     reads("counter", "requests and responses of COUNTER", wire::counter, wire::counters),
     reads("fork-state", "states of a channel and its fork channels", wire::fork_state, wire::fork_states),
     reads("address-list", "lists of addresses", wire::address_list, wire::address_lists),

@@ -301,6 +301,18 @@ pub(crate) fn key_block(bytes: &[u8]) -> Seen {
     checked(bytes, |(keys, payload)| wire::encode_key_block(keys, payload), wire::decode_key_block)
 }
 
+pub(crate) fn key_response(bytes: &[u8]) -> Seen {
+    let (decoded, peak) = bounded(bytes.len(), || wire::decode_key_response(bytes));
+    if let Ok((version, key)) = decoded {
+        assert_eq!(wire::encode_key_response(version, key), bytes);
+    }
+    Seen::one(decoded.is_ok(), peak)
+}
+
+pub(crate) fn key_responses() -> Vec<Vec<u8>> {
+    [16, 24, 32].map(|length| wire::encode_key_response(&[1; 16], &vec![2; length]).to_vec()).into()
+}
+
 /// The payloads of the captured sessions; few are key blocks.
 pub(crate) fn key_blocks() -> Vec<Vec<u8>> {
     let packets = lines("26").chain(lines("31")).map(|(_, bytes)| Bytes::from(bytes));

@@ -48,6 +48,7 @@ targets! {
     key_stores_hold: "key-store", INPUTS;
     join_responses_hold: "join-rsp", INPUTS;
     key_blocks_hold: "key-block", INPUTS;
+    key_responses_hold: "key-response", INPUTS;
     messages_of_counters_hold: "counter", INPUTS;
     states_of_fork_channels_hold: "fork-state", INPUTS;
     address_lists_hold: "address-list", INPUTS;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::database::{DatabaseSettings, MemberRow, RowRequest};
+use crate::secret_key::{KeyRequest, SecretKey};
 use crate::{
     Address, BridgeInput, Digest, ExternalAddress, KubernetesQuery, Member, MessageBatch, PhysAddr, PingData,
     PodList, RelayEvent, View,
@@ -66,6 +67,13 @@ pub enum Event {
     StateReceived(Result<Option<Bytes>, StateError>),
     /// A message for a bridge, or a change of sites (RELAY2).
     Relay(Box<RelayEvent>),
+    /// The result of [`Event::FetchSecretKey`]: the key of this version, or the reason of the failure.
+    SecretKeyFetched {
+        /// The requested version.
+        version: Bytes,
+        /// The key, which has this version.
+        key: Result<SecretKey, String>,
+    },
 
     // in either direction
     /// Install this view (INJECT_VIEW, for tests).
@@ -99,6 +107,10 @@ pub enum Event {
     },
     /// A message or view of a bridge (RELAY2).
     FromBridge(Box<BridgeInput>),
+    /// Fetch the group's key (ASYM_ENCRYPT to its key exchange).
+    FetchSecretKey(Box<KeyRequest>),
+    /// The key that this member has from now on, to serve others.
+    ServeSecretKey(SecretKey),
 }
 
 /// The reason why a state transfer failed. The application's state is unchanged unless the variant says otherwise.
@@ -219,13 +231,25 @@ impl Token {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
+/// The encryption of streams.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum StreamSecurity {
+    /// TLS if the transport has it.
+    #[default]
+    Transport,
+    /// Always TLS, with the certificates of SSL_KEY_EXCHANGE. Without certificates there is no stream.
+    KeyExchange,
+}
+
 /// The options of a stream's socket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct StreamOptions {
     /// Whether the system probes an idle connection.
     pub keep_alive: bool,
     /// The size of the receive buffer in bytes; `None`: the transport's.
     pub recv_buf: Option<usize>,
+    /// The encryption.
+    pub security: StreamSecurity,
 }
 
 /// A kind of DNS records.
@@ -265,8 +289,8 @@ pub enum Effect {
         /// The name under which the peer is configured; the certificate of a router with TLS has it.
         name: Option<Arc<str>>,
     },
-    /// Listen for streams: connections without set-up bytes and frames. TLS as the transport. Outcomes as those of
-    /// `Listen`; the peer is the address that a connection comes from.
+    /// Listen for streams: connections without set-up bytes and frames. Outcomes as those of `Listen`; the peer is the
+    /// address that a connection comes from.
     ListenStreams {
         /// The address to bind to; absent: the transport's.
         bind: Option<IpAddr>,

@@ -59,13 +59,15 @@ pub enum InjectedBug {
     OrderedForgotten,
     /// FRAG2 and FRAG4 swap fragments.
     FragmentsSwapped,
+    /// SSL_KEY_EXCHANGE serves no keys any more as soon as this member is not coordinator.
+    KeyServerClosed,
     /// RELAY2 picks a random site master for each message.
     RandomSiteMaster,
 }
 
 impl InjectedBug {
     /// All bugs of clusters without sites.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::UnicastAckLost,
         Self::UnicastWindowOffByOne,
         Self::UnicastConnectionIgnored,
@@ -94,5 +96,6 @@ impl InjectedBug {
         Self::OutstandingLoopedBack,
         Self::OrderedForgotten,
         Self::FragmentsSwapped,
+        Self::KeyServerClosed,
     ];
 }

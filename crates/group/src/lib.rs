@@ -39,6 +39,7 @@ mod queues;
 mod relay_event;
 mod retransmission;
 mod rng;
+mod secret_key;
 mod site_address;
 mod stack;
 mod stack_count;
@@ -65,7 +66,7 @@ pub use credit::OwedCredits;
 pub use digest::{Digest, DigestEntry, SeqnoList};
 pub use event::{
     Answer, ConnId, Control, DnsRecord, Effect, Event, Indication, Outcome, PacketPriority, Pass, PortState,
-    Query, StateError, StreamOptions, Token, Transmit, TransmitDest,
+    Query, StateError, StreamOptions, StreamSecurity, Token, Transmit, TransmitDest,
 };
 pub use external_address::ExternalAddress;
 pub use header::*;
@@ -79,6 +80,7 @@ pub use ping_data::PingData;
 pub use protocol::{Cx, ProbeOut, Protocol};
 pub use relay_event::{BridgeInput, BridgeSend, HeldCredit, RelayEvent};
 pub use rng::Rng;
+pub use secret_key::{KeyRequest, SecretKey};
 pub use site_address::CAN_BECOME_SITE_MASTER;
 pub use stack::{Stack, StackSetup};
 pub use stack_count::StackCount;

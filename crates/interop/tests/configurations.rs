@@ -24,7 +24,6 @@ const RELAY: &str = "RELAY3";
 const NOT_LOADED: &[(&str, &str)] = &[
     ("asym-encrypt.xml", SHORT_KEYS),
     ("encrypt.xml", SHORT_KEYS),
-    ("asym-ssl.xml", "SSL_KEY_EXCHANGE"),
     ("auth_X509.xml", "AUTH with X509Token"),
     ("auth_krb5.xml", "AUTH with Krb5Token"),
     ("fork.xml", "protocols of fork stacks (FORK's `config`)"),

@@ -136,9 +136,68 @@ fn keys_are_exchanged_with_the_default_attributes() {
     });
 }
 
+/// Members fetch the key from the coordinator over TLS. All have one certificate of an authority that they trust.
+fn with_ssl_key_exchange() -> String {
+    format!(
+        "<SSL_KEY_EXCHANGE keystore_name=\"{STORES}/certificates.p12\" truststore_name=\"{STORES}/trusted.p12\"/>\
+         <ASYM_ENCRYPT {CBC} use_external_key_exchange=\"true\" change_key_on_leave=\"true\"/>{ABOVE}"
+    )
+}
+
+#[test]
+fn a_key_over_tls_of_a_java_coordinator_reaches_all_members() {
+    in_own_network("a_key_over_tls_of_a_java_coordinator_reaches_all_members", async {
+        encrypted_cluster(&Setting::edited("tcp.xml", &[(ABOVE, &with_ssl_key_exchange())]), true).await;
+    });
+}
+
+#[test]
+fn a_key_over_tls_of_a_consort_coordinator_reaches_all_members() {
+    in_own_network("a_key_over_tls_of_a_consort_coordinator_reaches_all_members", async {
+        encrypted_cluster(&Setting::edited("tcp.xml", &[(ABOVE, &with_ssl_key_exchange())]), false).await;
+    });
+}
+
+/// As in JGroups' `asym-ssl.xml`: one store of all members, whose certificate nobody has signed, and the key stays when a
+/// member leaves that is not the coordinator.
+#[test]
+fn a_key_over_tls_with_one_self_signed_certificate_reaches_all_members() {
+    in_own_network("a_key_over_tls_with_one_self_signed_certificate_reaches_all_members", async {
+        let layer = format!(
+            "<SSL_KEY_EXCHANGE keystore_name=\"{STORES}/self-signed.p12\" port_range=\"10\"/>\
+             <ASYM_ENCRYPT {CBC} use_external_key_exchange=\"true\"/>{ABOVE}"
+        );
+        encrypted_cluster(&Setting::edited("tcp.xml", &[(ABOVE, &layer)]), true).await;
+    });
+}
+
+fn with_dh_key_exchange() -> String {
+    format!(
+        "<DH_KEY_EXCHANGE/><ASYM_ENCRYPT {CBC} sym_keylength=\"256\" use_external_key_exchange=\"true\" \
+         change_key_on_leave=\"true\"/>{ABOVE}"
+    )
+}
+
+#[test]
+fn a_key_by_diffie_hellman_of_a_java_coordinator_reaches_all_members() {
+    in_own_network("a_key_by_diffie_hellman_of_a_java_coordinator_reaches_all_members", async {
+        encrypted_cluster(&Setting::edited("tcp.xml", &[(ABOVE, &with_dh_key_exchange())]), true).await;
+    });
+}
+
+#[test]
+fn a_key_by_diffie_hellman_of_a_consort_coordinator_reaches_all_members() {
+    in_own_network("a_key_by_diffie_hellman_of_a_consort_coordinator_reaches_all_members", async {
+        encrypted_cluster(&Setting::edited("tcp.xml", &[(ABOVE, &with_dh_key_exchange())]), false).await;
+    });
+}
+
+fn built_in() -> String {
+    format!("<ASYM_ENCRYPT {CBC} change_key_on_leave=\"true\"/>{ABOVE}")
+}
+
 /// Two groups with coordinators of different kinds, and a key each, merge and get a common key.
-async fn groups_merge(java_first: bool) {
-    let layer = format!("<ASYM_ENCRYPT {CBC} change_key_on_leave=\"true\"/>{ABOVE}");
+async fn groups_merge(layer: String, java_first: bool) {
     let setting = Setting::edited(
         "tcp.xml",
         &[
@@ -168,12 +227,24 @@ async fn groups_merge(java_first: bool) {
 
 #[test]
 fn groups_with_a_java_coordinator_of_the_whole_merge() {
-    in_own_network("groups_with_a_java_coordinator_of_the_whole_merge", groups_merge(true));
+    in_own_network("groups_with_a_java_coordinator_of_the_whole_merge", groups_merge(built_in(), true));
+}
+
+#[test]
+fn groups_with_keys_over_tls_and_a_java_coordinator_merge() {
+    let merge = groups_merge(with_ssl_key_exchange(), true);
+    in_own_network("groups_with_keys_over_tls_and_a_java_coordinator_merge", merge);
+}
+
+#[test]
+fn groups_with_keys_over_tls_and_a_consort_coordinator_merge() {
+    let merge = groups_merge(with_ssl_key_exchange(), false);
+    in_own_network("groups_with_keys_over_tls_and_a_consort_coordinator_merge", merge);
 }
 
 #[test]
 fn groups_with_a_consort_coordinator_of_the_whole_merge() {
-    in_own_network("groups_with_a_consort_coordinator_of_the_whole_merge", groups_merge(false));
+    in_own_network("groups_with_a_consort_coordinator_of_the_whole_merge", groups_merge(built_in(), false));
 }
 
 /// S000-57: a coordinator by JGroups would make a member without public key a member that reads nothing.

@@ -10,6 +10,8 @@ use crate::edge::Edge;
 use crate::effects::{EffectSettings, StreamSettings};
 use crate::shared_loopback::BoundShared;
 use crate::signals::Signals;
+#[cfg(feature = "tls")]
+use crate::tcp::key_exchange_tls::{KeyExchangeTls, ReadKeyExchangeTls, ReloadedTls};
 use crate::tcp::links::LinkSettings;
 use crate::tcp::tls::Tls;
 use crate::tcp::{BoundTcp, link_settings};
@@ -21,6 +23,7 @@ pub struct BoundEdge {
     bound: Bound,
     effect_links: LinkSettings,
     router_links: LinkSettings,
+    key_exchange: Option<Tls>,
 }
 
 enum Bound {
@@ -50,7 +53,20 @@ impl BoundEdge {
             EdgeKind::Udp => Bound::Udp(Box::new(BoundUdp::bind(config, &choose()?)?)),
             EdgeKind::Tunnel => Bound::Tunnel(Box::new(BoundTunnel::bind(config, &choose()?)?)),
         };
-        Ok(Self { bound, effect_links, router_links })
+        Ok(Self { bound, effect_links, router_links, key_exchange: None })
+    }
+
+    /// Sets the certificates of SSL_KEY_EXCHANGE. They are read again for a connection if that was longer ago than
+    /// `reload_threshold`.
+    #[cfg(feature = "tls")]
+    pub fn set_key_exchange(
+        &mut self,
+        first: KeyExchangeTls,
+        read: Arc<ReadKeyExchangeTls>,
+        reload_threshold: Duration,
+    ) {
+        let tls = ReloadedTls::new(first, read, reload_threshold);
+        self.key_exchange = Some(Tls::of_key_exchange(Arc::new(tls)));
     }
 
     /// Returns the address to advertise.
@@ -73,7 +89,7 @@ impl BoundEdge {
         }
     }
 
-    /// Layers with sockets of their own use them. Their streams have TLS as the transport.
+    /// Layers with sockets of their own use them.
     pub(crate) fn effect_settings(&self) -> EffectSettings {
         let tls = match &self.bound {
             Bound::Tcp(bound) => bound.tls(),
@@ -82,7 +98,11 @@ impl BoundEdge {
         EffectSettings {
             links: self.effect_links.clone(),
             router_links: self.router_links.clone(),
-            streams: StreamSettings { options: self.effect_links.options, tls },
+            streams: StreamSettings {
+                options: self.effect_links.options,
+                tls,
+                key_exchange: self.key_exchange.clone(),
+            },
             is_tunnel: matches!(self.bound, Bound::Tunnel(_)),
         }
     }

@@ -59,4 +59,6 @@ pub use groups::DefaultGroups;
 pub use kubernetes::{KubernetesError, list_pods};
 pub use signals::{Command, StackCall, SubmitError};
 pub use stats::EdgeStats;
+#[cfg(feature = "tls")]
+pub use tcp::key_exchange_tls::{KeyExchangeTls, ReadKeyExchangeTls};
 pub use warnings::RateLimitedWarnings;

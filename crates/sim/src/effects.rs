@@ -64,7 +64,8 @@ impl EffectRunner {
                 vec![here(self.listen(node, own, token, ports))]
             }
             Effect::CloseListener => {
-                self.listeners.retain(|_, (owner, _)| *owner != node);
+                self.listeners
+                    .retain(|_, (owner, listener)| *owner != node || listener.layer() != token.layer());
                 Vec::new()
             }
             Effect::Connect { to, own, .. } => self.connect(node, token, to, own, false, connects),

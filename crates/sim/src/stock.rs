@@ -32,10 +32,23 @@ const VARIANTS: &[(&str, Variant)] = &[
     ("asym-encrypted-", |config| {
         encrypt(config, "ASYM_ENCRYPT", &[("asym_keylength", "1024"), ("change_key_on_leave", "true")])
     }),
+    ("ssl-encrypted-", |config| exchange_by(config, "SSL_KEY_EXCHANGE")),
+    ("dh-encrypted-", |config| exchange_by(config, "DH_KEY_EXCHANGE")),
     ("fd-sock-", watch_by_fd_sock),
 ];
 
 type Variant = fn(&mut StackConfig) -> Result<(), String>;
+
+/// A simulated connection has no TLS.
+fn exchange_by(config: &mut StackConfig, protocol: &str) -> Result<(), String> {
+    let own = [("use_external_key_exchange", "true"), ("change_key_on_leave", "true")];
+    encrypt(config, "ASYM_ENCRYPT", &own)?;
+    let at = config.protocols.iter().position(|protocol| protocol.short_name() == "ASYM_ENCRYPT");
+    let at = at.ok_or_else(|| "the stack has no ASYM_ENCRYPT".to_owned())?;
+    let (name, position) = (protocol.to_owned(), config.protocols[at].position);
+    config.protocols.insert(at, ProtocolConfig { name, attributes: Vec::new(), position });
+    Ok(())
+}
 
 fn watch_by_fd_sock(config: &mut StackConfig) -> Result<(), String> {
     let found = config.protocols.iter_mut().find(|protocol| protocol.short_name() == "FD_SOCK2");
@@ -58,7 +71,7 @@ fn encrypt(config: &mut StackConfig, protocol: &str, own: &[(&str, &str)]) -> Re
 }
 
 /// A stock configuration with these attributes changed, where it has the protocol. The name may begin with
-/// `encrypted-`, `asym-encrypted-` or `fd-sock-`.
+/// `encrypted-`, `asym-encrypted-`, `ssl-encrypted-`, `dh-encrypted-` or `fd-sock-`.
 pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Result<StackConfig, String> {
     let variant = VARIANTS.iter().find_map(|(start, change)| Some((name.strip_prefix(start)?, *change)));
     let (name, change) = variant.unwrap_or((name, |_| Ok(())));

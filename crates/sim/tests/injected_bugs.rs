@@ -15,6 +15,7 @@ fn stack(bug: InjectedBug) -> &'static str {
         | InjectedBug::OutstandingDropped
         | InjectedBug::OutstandingLoopedBack
         | InjectedBug::OrderedForgotten => "sequencer.xml",
+        InjectedBug::KeyServerClosed => "ssl-encrypted-udp.xml",
         _ => "tcp.xml",
     }
 }

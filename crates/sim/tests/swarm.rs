@@ -46,6 +46,15 @@ fn a_stack_with_asymmetric_encryption_survives_faults() {
     seeds("asym-encrypted-udp.xml", 4, 0..10);
 }
 
+/// S000-57: members fetch keys from coordinators that crash, pause, leave and merge.
+#[test]
+fn a_stack_with_an_external_key_exchange_survives_faults() {
+    seeds("ssl-encrypted-tcp.xml", 4, 0..10);
+    seeds("ssl-encrypted-udp.xml", 4, 0..10);
+    seeds("dh-encrypted-tcp.xml", 4, 0..5);
+    seeds("dh-encrypted-udp.xml", 4, 0..5);
+}
+
 #[test]
 fn a_stack_with_fd_sock_survives_faults() {
     seeds("fd-sock-tcp.xml", 4, 0..20);

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod listener_files;
+mod peers;
 mod protocol_settings;
 pub mod secrets;
 mod server_check;
@@ -20,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use listener_files::ListenerFiles;
+pub use peers::TrustedPeers;
 pub use protocol_settings::ProtocolSettings;
 pub use server_check::{ServerCheck, client_with_check};
 
@@ -93,6 +95,12 @@ impl Identity {
     /// A text is invalid, `chain` has no certificate, or `key` has no unencrypted private key.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         Ok(Self { chain: certificates("chain", chain)?, key: private_key("key", key)? })
+    }
+
+    /// Takes the certificate with those of its issuers in DER, and a private key in PKCS#8.
+    pub fn from_der(chain: impl IntoIterator<Item = Vec<u8>>, key: Vec<u8>) -> Self {
+        let chain = chain.into_iter().map(CertificateDer::from).collect();
+        Self { chain, key: PrivateKeyDer::Pkcs8(key.into()) }
     }
 
     /// Returns the certificate in DER.

@@ -67,6 +67,9 @@ pub mod encrypt;
 pub use encrypt::{
     AsymEncrypt, AsymEncryptConfig, KeyPair, RandomBytes, SecretKey, SymEncrypt, SymEncryptConfig,
 };
+pub mod key_exchange;
+
+pub use key_exchange::{DhKeyExchange, DhKeyExchangeConfig, SslKeyExchange, SslKeyExchangeConfig};
 pub mod rsvp;
 
 pub use rsvp::{Rsvp, RsvpConfig};

@@ -14,8 +14,8 @@ pub trait Resolver {
     /// Returns the addresses of the host with this name, for AUTH; fails if there are none.
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String>;
 
-    /// Returns this host's address that a list of selectors matches, for `bind_addr` of FD_SOCK, FD_SOCK2, MPING and
-    /// STATE_SOCK.
+    /// Returns this host's address that a list of selectors matches, for `bind_addr` of FD_SOCK, FD_SOCK2, MPING,
+    /// SSL_KEY_EXCHANGE and STATE_SOCK.
     ///
     /// # Errors
     ///
@@ -157,8 +157,13 @@ impl LayerBuilder<'_, '_> {
 
     fn asym_encrypt(&mut self, config: AsymEncryptConfig) -> Result<AsymEncrypt, ValueError> {
         self.check(config.check())?;
-        let pair = self.resolver.key_pair(config.asym_keylength);
-        let pair = pair.map_err(|why| self.fail_of("asym_keylength", why))?;
+        let pair = match config.use_external_key_exchange {
+            true => KeyPair::absent(),
+            false => {
+                let pair = self.resolver.key_pair(config.asym_keylength);
+                pair.map_err(|why| self.fail_of("asym_keylength", why))?
+            }
+        };
         let random = self.resolver.random_bytes().map_err(|why| self.fail(self.config.position, why))?;
         AsymEncrypt::new(config, pair, random).map_err(|(name, why)| self.fail_of(name, why))
     }
@@ -217,6 +222,15 @@ crate::properties! {
 crate::properties! {
     /// The listen address of STATE_SOCK.
     StateSockBindConfig {
+        /// The address to listen on, or selectors as in the transport's `bind_addr`. The transport's address if
+        /// not set.
+        bind_addr: String = String::new(),
+    }
+}
+
+crate::properties! {
+    /// The listen address of SSL_KEY_EXCHANGE.
+    SslKeyExchangeBindConfig {
         /// The address to listen on, or selectors as in the transport's `bind_addr`. The transport's address if
         /// not set.
         bind_addr: String = String::new(),
@@ -285,6 +299,15 @@ entries! {
     "AUTH": [AuthConfig, AuthTokenConfig] |m, c, token| m.auth(c, token);
     "SYM_ENCRYPT": [SymEncryptConfig] |m, c| m.sym_encrypt(c);
     "ASYM_ENCRYPT": [AsymEncryptConfig] |m, c| m.asym_encrypt(c);
+    "SSL_KEY_EXCHANGE": [SslKeyExchangeConfig, SslKeyExchangeBindConfig] |m, c, _| {
+        m.check(c.check())?;
+        Ok(SslKeyExchange::new(c, m.own_address("bind_addr")?))
+    };
+    "DH_KEY_EXCHANGE": [DhKeyExchangeConfig] |m, c| {
+        m.check(c.check())?;
+        let random = m.resolver.random_bytes().map_err(|why| m.fail(m.config.position, why))?;
+        Ok(DhKeyExchange::new(c, random))
+    };
     "FRAG": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag, c));
     "FRAG2": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag2, c));
     "FRAG3": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag3, c));

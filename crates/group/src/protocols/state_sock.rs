@@ -49,7 +49,7 @@ impl StateSockConfig {
 
     fn options(&self) -> StreamOptions {
         let recv_buf = usize::try_from(self.recv_buf_size.0).ok().filter(|size| *size > 0);
-        StreamOptions { keep_alive: true, recv_buf }
+        StreamOptions { keep_alive: true, recv_buf, ..StreamOptions::default() }
     }
 }
 
@@ -502,7 +502,7 @@ mod tests {
             bind,
             ports: vec![7_100],
             external: ExternalAddress::configured(Some(ip), 5),
-            options: StreamOptions { keep_alive: true, recv_buf: Some(20_000) },
+            options: StreamOptions { keep_alive: true, recv_buf: Some(20_000), ..StreamOptions::default() },
         };
         assert_eq!(effects(&mut harness), [listen]);
         assert_eq!(harness.take_up_events(), [], "the application is asked once there is a socket");

@@ -11,6 +11,7 @@ mod frequent_headers;
 mod gossip;
 mod headers;
 mod key_block;
+mod key_response;
 mod messages;
 mod objects;
 mod packets;
@@ -35,6 +36,9 @@ pub use headers::magic_of_header;
 pub use key_block::{
     KEY_BLOCK_MEMBERS_MAX, MemberKeys, PUBLIC_KEY_BYTES_MAX, SHARED_KEY_BYTES_MAX, decode_key_block,
     encode_key_block,
+};
+pub use key_response::{
+    KEY_REQUEST, KEY_RESPONSE_BYTES_MAX, KeyResponseError, decode_key_response, encode_key_response,
 };
 pub use messages::{Bulk, decode_body, decode_typed, encode_body, encode_typed, message_size, message_type};
 pub use objects::{decode_primitive, encode_primitive, object_length};

@@ -305,6 +305,9 @@ impl EffectRunner {
         phys: PhysAddr,
     ) {
         let streams = self.streams_of(token);
+        if let Some(why) = streams.refusal(options) {
+            return self.report(token, Outcome::Failed(why.to_owned()));
+        }
         let recv_buf = streams.recv_buf(options);
         let bind = bind.or(phys.ip);
         // The transport's address may be an external one, which no socket of this host can have.

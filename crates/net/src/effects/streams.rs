@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use consort_group::{ConnId, Outcome, PhysAddr, StreamOptions, Time, Token};
+use consort_group::{ConnId, Outcome, PhysAddr, StreamOptions, StreamSecurity, Time, Token};
 use tokio::net::TcpListener;
 
 use super::Outcomes;
@@ -49,11 +49,14 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// A peer that hangs must not delay leaving.
 const CLOSE_TIME: Duration = Duration::from_millis(300);
 
-/// The transport's options and certificates.
+/// The transport's options, and certificates.
 #[derive(Clone)]
 pub(crate) struct StreamSettings {
     pub(crate) options: SocketOptions,
+    /// The transport's.
     pub(crate) tls: Option<Tls>,
+    /// Those of SSL_KEY_EXCHANGE.
+    pub(crate) key_exchange: Option<Tls>,
 }
 
 impl StreamSettings {
@@ -62,6 +65,18 @@ impl StreamSettings {
             keep_alive: options.keep_alive,
             recv_buf: options.recv_buf.or(self.options.recv_buf),
             ..self.options
+        }
+    }
+
+    /// A stream that needs certificates is never plain.
+    fn tls(&self, options: StreamOptions) -> Result<Option<Tls>, &'static str> {
+        match options.security {
+            StreamSecurity::Transport => Ok(self.tls.clone()),
+            StreamSecurity::KeyExchange => self
+                .key_exchange
+                .clone()
+                .map(Some)
+                .ok_or("this member has no certificates for a key exchange"),
         }
     }
 }
@@ -200,6 +215,11 @@ impl Streams {
         self.settings.options(options).recv_buf
     }
 
+    /// Returns why these streams cannot be opened.
+    pub(super) fn refusal(&self, options: StreamOptions) -> Option<&'static str> {
+        self.settings.tls(options).err()
+    }
+
     pub(super) fn listen(&mut self, token: Token, listener: TcpListener, options: StreamOptions) {
         self.add(token, State::Listening(listener, options), None);
     }
@@ -226,8 +246,8 @@ impl Streams {
         if to.ip.is_none() {
             return Err("the address has no host");
         }
-        let opening =
-            Stream::connect(to.socket_addr(), self.settings.options(options), self.settings.tls.clone());
+        let tls = self.settings.tls(options)?;
+        let opening = Stream::connect(to.socket_addr(), self.settings.options(options), tls);
         self.add(token, State::Opening { opening, peer: None }, Some(now + timeout));
         Ok(())
     }
@@ -374,7 +394,8 @@ impl Streams {
         }
         // An IPv6 socket has IPv4 peers, too.
         let peer = PhysAddr::from(SocketAddr::new(from.ip().to_canonical(), from.port()));
-        match Stream::accepted(stream, self.settings.options(options), self.settings.tls.clone()) {
+        let Ok(tls) = self.settings.tls(options) else { return };
+        match Stream::accepted(stream, self.settings.options(options), tls) {
             Ok(stream) => {
                 let index = self.add(token, open(stream), None);
                 let conn = ConnId(self.slots[index as usize].conn);
@@ -574,7 +595,8 @@ mod tests {
     use crate::config::TransportConfig;
     use crate::tcp::link_settings;
 
-    const OPTIONS: StreamOptions = StreamOptions { keep_alive: false, recv_buf: None };
+    const OPTIONS: StreamOptions =
+        StreamOptions { keep_alive: false, recv_buf: None, security: StreamSecurity::Transport };
 
     /// A table that listens, and its address.
     struct Table {
@@ -591,7 +613,7 @@ mod tests {
     impl Table {
         fn open() -> Self {
             let link_settings = link_settings(&TransportConfig::tcp(), Version::V5_5_7, None);
-            let settings = StreamSettings { options: link_settings.options, tls: None };
+            let settings = StreamSettings { options: link_settings.options, tls: None, key_exchange: None };
             let mut streams = Streams::new(7, Arc::new(Signals::default()), settings, 100);
             let listener = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
             listener.set_nonblocking(true).unwrap();
@@ -644,11 +666,22 @@ mod tests {
         assert!(!table.streams.write(table.now, conn, Bytes::from("late")));
     }
 
+    #[tokio::test]
+    async fn stream_with_certificates_is_refused_without_them() {
+        let mut table = Table::open();
+        let options = StreamOptions { security: StreamSecurity::KeyExchange, ..OPTIONS };
+        let to = PhysAddr::from(table.at);
+        let refused = table.streams.connect(table.now, tokens().1, to, Duration::from_secs(9), options);
+        assert_eq!(refused, Err("this member has no certificates for a key exchange"));
+        assert!(table.streams.refusal(options).is_some() && table.streams.refusal(OPTIONS).is_none());
+    }
+
     #[test]
     fn receive_buffer_without_a_size_is_that_of_the_transport() {
         let config = TransportConfig { recv_buf_size: Some(30_000), ..TransportConfig::tcp() };
         let options = link_settings(&config, Version::V5_5_7, None).options;
-        let streams = Streams::new(7, Arc::default(), StreamSettings { options, tls: None }, 100);
+        let streams =
+            Streams::new(7, Arc::default(), StreamSettings { options, tls: None, key_exchange: None }, 100);
         assert_eq!(streams.recv_buf(OPTIONS), Some(30_000));
         let own = StreamOptions { recv_buf: Some(20_000), ..OPTIONS };
         assert_eq!(streams.recv_buf(own), Some(20_000));
@@ -657,7 +690,7 @@ mod tests {
     #[tokio::test]
     async fn sockets_have_the_options_of_their_layer() {
         for keep_alive in [false, true] {
-            let options = StreamOptions { keep_alive, recv_buf: Some(20_000) };
+            let options = StreamOptions { keep_alive, recv_buf: Some(20_000), ..OPTIONS };
             let mut table = Table::open();
             table
                 .streams

@@ -1,4 +1,6 @@
 pub(crate) mod framed;
+#[cfg(feature = "tls")]
+pub(crate) mod key_exchange_tls;
 pub(crate) mod links;
 pub(crate) mod listen;
 pub(crate) mod queue;

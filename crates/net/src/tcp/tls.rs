@@ -55,6 +55,7 @@ mod without {
 mod with_rustls {
     use std::io;
     use std::net::SocketAddr;
+    use std::sync::Arc;
 
     use consort_tls::{ClientCertificates, Identity, ProtocolSettings, Roots};
     use rustls::pki_types::ServerName;
@@ -65,13 +66,23 @@ mod with_rustls {
     use super::HandshakeError;
     use crate::bind_error::TlsError;
     use crate::config::{ClientAuth, TlsConfig};
+    use crate::tcp::key_exchange_tls::{self, ReloadedTls};
 
     #[derive(Clone)]
     pub(crate) struct Tls {
-        /// Absent for connections to routers.
-        acceptor: Option<TlsAcceptor>,
-        connector: TlsConnector,
+        settings: Settings,
         server_name: Option<ServerName<'static>>,
+    }
+
+    #[derive(Clone)]
+    enum Settings {
+        Members {
+            acceptor: TlsAcceptor,
+            connector: TlsConnector,
+        },
+        /// Only this member opens connections.
+        Routers(TlsConnector),
+        KeyExchange(Arc<ReloadedTls>),
     }
 
     impl Tls {
@@ -93,11 +104,13 @@ mod with_rustls {
             let server = consort_tls::server_with_protocols(&protocols, identity.clone(), clients)?;
             // The client always presents its certificate; whether it is requested is the peer's setting.
             let client = consort_tls::client_with_protocols(&protocols, roots, Some(identity))?;
-            Ok(Some(Self {
-                acceptor: Some(TlsAcceptor::from(server)),
-                connector: TlsConnector::from(client),
-                server_name: Self::server_name(config)?,
-            }))
+            let (acceptor, connector) = (TlsAcceptor::from(server), TlsConnector::from(client));
+            let settings = Settings::Members { acceptor, connector };
+            Ok(Some(Self { settings, server_name: Self::server_name(config)? }))
+        }
+
+        pub(crate) const fn of_key_exchange(tls: Arc<ReloadedTls>) -> Self {
+            Self { settings: Settings::KeyExchange(tls), server_name: None }
         }
 
         /// For connections that only this member opens. A key store is needed if the router requires certificates.
@@ -116,8 +129,8 @@ mod with_rustls {
             let roots = Roots::from_file(trusted.ok_or(TlsError::NoRoots)?)?;
             let protocols = ProtocolSettings::by_names(&config.protocols, &config.cipher_suites)?;
             let client = consort_tls::client_with_protocols(&protocols, roots, identity)?;
-            let (connector, server_name) = (TlsConnector::from(client), Self::server_name(config)?);
-            Ok(Some(Self { acceptor: None, connector, server_name }))
+            let settings = Settings::Routers(TlsConnector::from(client));
+            Ok(Some(Self { settings, server_name: Self::server_name(config)? }))
         }
 
         fn server_name(config: &TlsConfig) -> Result<Option<ServerName<'static>>, TlsError> {
@@ -140,21 +153,38 @@ mod with_rustls {
         ) -> io::Result<TlsStream<TcpStream>> {
             let name = self.server_name.unwrap_or_else(|| ServerName::from(to.ip()));
             let own = stream.local_addr()?;
-            let stream = self
-                .connector
-                .connect(name, stream)
-                .await
-                .map_err(|error| with_addresses(own, to, &error))?;
-            Ok(stream.into())
+            let connector = match self.settings {
+                Settings::Members { connector, .. } | Settings::Routers(connector) => connector,
+                Settings::KeyExchange(tls) => {
+                    let connector = TlsConnector::from(tls.current().await.client);
+                    let connected = connector.connect(name, stream).await;
+                    return Ok(connected.map_err(|error| with_reason(&error))?.into());
+                }
+            };
+            let connected = connector.connect(name, stream).await;
+            Ok(connected.map_err(|error| with_addresses(own, to, &error))?.into())
         }
 
         pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
             let (own, peer) = (stream.local_addr()?, stream.peer_addr()?);
-            let acceptor =
-                self.acceptor.ok_or_else(|| io::Error::other("connections to routers are not accepted"))?;
-            let stream = acceptor.accept(stream).await.map_err(|error| with_addresses(own, peer, &error))?;
-            Ok(stream.into())
+            let acceptor = match self.settings {
+                Settings::Members { acceptor, .. } => acceptor,
+                Settings::Routers(_) => {
+                    return Err(io::Error::other("connections to routers are not accepted"));
+                }
+                Settings::KeyExchange(tls) => {
+                    let acceptor = TlsAcceptor::from(tls.current().await.server);
+                    let accepted = acceptor.accept(stream).await;
+                    return Ok(accepted.map_err(|error| with_reason(&error))?.into());
+                }
+            };
+            let accepted = acceptor.accept(stream).await;
+            Ok(accepted.map_err(|error| with_addresses(own, peer, &error))?.into())
         }
+    }
+
+    fn with_reason(error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), key_exchange_tls::reason(error))
     }
 
     /// Adds a hint if the cause is known.

@@ -141,6 +141,25 @@ impl Cipher {
     }
 }
 
+/// An AES key whose blocks are encrypted each alone, for keys on their way (DH_KEY_EXCHANGE).
+pub(in crate::protocols) struct EcbKey(Cipher);
+
+impl EcbKey {
+    /// `None`: no length of AES.
+    pub(in crate::protocols) fn new(key: &[u8]) -> Option<Self> {
+        Cipher::new(&SecretKey::new("AES", key.to_vec()), Mode::Ecb).ok().map(Self)
+    }
+
+    pub(in crate::protocols) fn encrypt(&self, plain: &[u8]) -> Vec<u8> {
+        self.0.encrypt(&[], plain)
+    }
+
+    /// `None`: the padding is wrong.
+    pub(in crate::protocols) fn decrypt(&self, text: &[u8]) -> Option<Vec<u8>> {
+        self.0.decrypt(&[], text).ok()
+    }
+}
+
 fn chain<C: BlockEncrypt + BlockSizeUser<BlockSize = U16>>(cipher: &C, iv: &[u8], text: &mut [u8]) {
     let mut before = [0; BLOCK];
     before.copy_from_slice(iv);

@@ -1,12 +1,11 @@
 //! A key's cipher on messages (facts section 22.2).
 
 use bytes::Bytes;
-use md5::{Digest as _, Md5};
 
 use super::cipher::{BLOCK, Cipher, Mode};
-use super::key::{RandomBytes, SecretKey};
+use super::key::RandomBytes;
 use crate::wire;
-use crate::{Cx, DropReason, EncryptHeader, Message, MessageBatch, Object, Payload};
+use crate::{Cx, DropReason, EncryptHeader, Message, MessageBatch, Object, Payload, SecretKey};
 
 /// Parses and checks a transformation and the length of its initialization vector.
 ///
@@ -80,7 +79,7 @@ impl MessageCipher {
     /// The error is for the operator.
     pub(super) fn new(key: &SecretKey, mode: Mode) -> Result<Self, String> {
         let cipher = Cipher::new(key, mode)?;
-        Ok(Self { cipher, version: Bytes::copy_from_slice(&Md5::digest(key.bytes())) })
+        Ok(Self { cipher, version: key.version() })
     }
 
     pub(super) const fn mode(&self) -> Mode {

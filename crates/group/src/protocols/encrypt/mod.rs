@@ -14,9 +14,11 @@ mod key;
 mod message_cipher;
 
 pub use self::asym::{AsymEncrypt, AsymEncryptConfig, KeyPair};
+pub(super) use self::cipher::EcbKey;
 use self::cipher::Mode;
-pub use self::key::{RandomBytes, SecretKey};
+pub use self::key::RandomBytes;
 use self::message_cipher::{MessageCipher, Vectors, checked_mode, decrypt_batch, hex, warn_if_ecb};
+pub use crate::SecretKey;
 use crate::config::Password;
 use crate::{Cx, DropReason, HeaderBody, Message, MessageBatch, ProbeOut, Protocol, ProtocolId, StackCount};
 

@@ -69,8 +69,8 @@ impl FdSockConfig {
         super::socket_ring::check_client_port(self.client_bind_port)
     }
 
-    const fn options(&self) -> StreamOptions {
-        StreamOptions { keep_alive: self.keep_alive, recv_buf: None }
+    fn options(&self) -> StreamOptions {
+        StreamOptions { keep_alive: self.keep_alive, ..StreamOptions::default() }
     }
 }
 

@@ -7,7 +7,7 @@ fn socket(n: u16) -> PhysAddr {
 }
 
 fn options() -> StreamOptions {
-    StreamOptions { keep_alive: true, recv_buf: None }
+    StreamOptions { keep_alive: true, ..StreamOptions::default() }
 }
 
 /// A member that listens and has asked for no address yet.
@@ -112,7 +112,7 @@ fn ports_address_and_options_of_the_server_socket_are_those_that_are_set() {
             Some(own),
             vec![7_000, 7_001, 7_002],
             ExternalAddress::configured(Some(ip), 5),
-            StreamOptions { keep_alive: false, recv_buf: None },
+            StreamOptions::default(),
         ),
     ];
     for (config, bind, ports, external, options) in cases {
@@ -145,8 +145,7 @@ fn connection_attempt_has_the_time_limit_and_the_options_that_are_set() {
     };
     let mut harness = listening(config);
     harness.up(from_member(i_have(2), 2)).install(view(1, &[1, 2]));
-    let (timeout, options) =
-        (Duration::from_millis(300), StreamOptions { keep_alive: false, recv_buf: None });
+    let (timeout, options) = (Duration::from_millis(300), StreamOptions::default());
     assert_eq!(effects(&mut harness), [Effect::ConnectStream { to: socket(2), timeout, options }]);
 }
 

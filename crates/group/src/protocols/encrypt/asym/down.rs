@@ -44,29 +44,35 @@ impl AsymEncrypt {
     pub(super) fn send(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> bool {
         let Some(gms) = gms_header(message) else { return self.send_encrypted(cx, message) };
         let dest = message.dest.clone();
+        let is_external = self.config.use_external_key_exchange;
         match gms.kind {
             GmsKind::JoinReq | GmsKind::JoinReqWithStateTransfer => {
                 dest.iter().for_each(|dest| note_asked(&mut self.coordinators, dest));
                 let own = cx.local().clone();
-                self.send_with_public_keys(&[own], message)
+                is_external || self.send_with_public_keys(&[own], message)
             }
             GmsKind::MergeRsp if !gms.merge_rejected => {
                 self.merges.leader = dest;
                 let members = self.members();
-                self.send_with_public_keys(&members, message)
+                is_external || self.send_with_public_keys(&members, message)
             }
             GmsKind::MergeReq => {
                 dest.iter().for_each(|dest| note_asked(&mut self.merges.asked, dest));
                 true
             }
             GmsKind::MergeRsp | GmsKind::ViewAck | GmsKind::GetDigestReq | GmsKind::GetDigestRsp => true,
+            // The certificates of the exchange decide who gets the key, so that a refused joiner reads the reason with it.
+            kind @ (GmsKind::JoinRsp | GmsKind::View) if is_external => self.send_external(cx, kind, message),
             GmsKind::JoinRsp => self.send_join_rsp(cx, message),
             GmsKind::View => self.send_view(cx, message),
             GmsKind::InstallMergeView if dest.as_ref() != Some(cx.local()) => {
                 if self.merges.note_led(gms.merge_id.clone().as_ref()) {
                     self.make_key(cx);
                 }
-                self.send_merge_view(cx, message)
+                match is_external {
+                    true => self.send_external(cx, GmsKind::InstallMergeView, message),
+                    false => self.send_merge_view(cx, message),
+                }
             }
             GmsKind::LeaveRsp => self.encrypt(cx, message),
             _ => self.send_encrypted(cx, message),
@@ -115,12 +121,16 @@ impl AsymEncrypt {
         if is_retransmission(message) {
             return self.send_with_keys(cx, message, &members, &Receivers::All);
         }
+        let receivers = if self.has_new_key(cx) { Receivers::All } else { Receivers::NoMember };
+        self.send_with_keys(cx, message, &members, &receivers)
+    }
+
+    /// Returns whether the view that is to be sent brings a key, which is made if it is due.
+    pub(super) fn has_new_key(&mut self, cx: &mut Cx<'_>) -> bool {
         if self.due.key {
             self.make_key(cx);
         }
-        let has_new_key = std::mem::take(&mut self.due.distribution);
-        let receivers = if has_new_key { Receivers::All } else { Receivers::NoMember };
-        self.send_with_keys(cx, message, &members, &receivers)
+        std::mem::take(&mut self.due.distribution)
     }
 
     /// Only the merged group's members get the key, not all whose public key is known.
@@ -165,7 +175,7 @@ impl AsymEncrypt {
         self.note_sent(cx, sent)
     }
 
-    fn encrypt(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> bool {
+    pub(super) fn encrypt(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> bool {
         let of_merge = self.merges.key_for_messages(cx.now());
         let of_merge = of_merge.filter(|key| message.dest.as_ref() == Some(&key.sender));
         let key = of_merge.map(|key| &key.key).or_else(|| self.ring.current());
@@ -176,7 +186,7 @@ impl AsymEncrypt {
         self.note_sent(cx, sent)
     }
 
-    fn note_sent(&mut self, cx: &mut Cx<'_>, sent: Result<(), String>) -> bool {
+    pub(super) fn note_sent(&mut self, cx: &mut Cx<'_>, sent: Result<(), String>) -> bool {
         match sent {
             Ok(()) => self.encrypted += 1,
             Err(why) => {
@@ -190,7 +200,7 @@ impl AsymEncrypt {
 }
 
 /// A message of a layer above is sent again once the key has come.
-fn drop_without_key(cx: &mut Cx<'_>) -> bool {
+pub(super) fn drop_without_key(cx: &mut Cx<'_>) -> bool {
     cx.count_drop_of(DropReason::UnknownKey, Severity::Expected, |_| {
         "message that was to be sent before the shared key has come".to_owned()
     });
@@ -242,7 +252,7 @@ fn put_keys(message: &mut Message, keys: &[MemberKeys], header: EncryptHeader) {
     message.headers.put(ID, HeaderBody::Encrypt(Box::new(header)));
 }
 
-fn is_retransmission(message: &Message) -> bool {
+pub(super) fn is_retransmission(message: &Message) -> bool {
     message.headers.0.iter().any(|header| {
         matches!(header.body, HeaderBody::NakAck2(NakAckHeader::XmitRsp { .. }))
             || matches!(header.body, HeaderBody::NakAck4(NakAckHeader::XmitRsp { .. }))

@@ -36,7 +36,7 @@ impl KeyPair {
         Ok(Self { private: Some(private), public: Bytes::copy_from_slice(public.as_bytes()) })
     }
 
-    /// Returns no key pair, for a layer whose settings are checked and that never runs.
+    /// Returns no key pair, for a layer with an external exchange, or whose settings are checked and that never runs.
     pub const fn absent() -> Self {
         Self { private: None, public: Bytes::new() }
     }

@@ -31,6 +31,10 @@ impl SharedKey {
         Ok(Self { key, cipher })
     }
 
+    pub(super) const fn key(&self) -> &SecretKey {
+        &self.key
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         self.key.bytes()
     }

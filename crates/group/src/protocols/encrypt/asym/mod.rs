@@ -4,11 +4,15 @@
 //! A join request carries the joiner's public key; the response, views with a new key, and merge views carry the shared
 //! key. They stay readable for members that do not have the key yet: the layer recognises them by the GMS header.
 //!
+//! With an external exchange, messages carry no keys: a protocol below fetches the key that a message names (module
+//! `external`, facts section 22.4).
+//!
 //! Nothing authenticates public keys or senders: the layer keeps listeners out, and members without the protocol. It does
 //! not stop an attacker that sends packets under the address of a member. AUTH and the checks in `may_bring_key` make it
 //! harder; TLS stops it.
 
 mod down;
+mod external;
 mod key_pair;
 mod key_ring;
 mod public_keys;
@@ -20,6 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::down::Due;
+use self::external::PendingKeys;
 pub use self::key_pair::KeyPair;
 use self::key_ring::{FORMER_KEY_TIME, KeyRing, SharedKey};
 use self::public_keys::PublicKeys;
@@ -35,9 +40,9 @@ use crate::{
 crate::properties! {
     /// ASYM_ENCRYPT's properties.
     AsymEncryptConfig {
-        /// The algorithm of the members' key pairs: `RSA`.
+        /// The algorithm of the members' key pairs: `RSA`. Not used with `use_external_key_exchange`.
         asym_algorithm: String = "RSA".to_owned(),
-        /// The size of this member's RSA key in bits, 1024 to 8192.
+        /// The size of this member's RSA key in bits, 1024 to 8192. Not used with `use_external_key_exchange`.
         asym_keylength: u32 = 2_048,
         /// The cipher as a Java transformation: `AES/CBC/PKCS5Padding`, `AES/CTR/NoPadding`, or
         /// `AES/ECB/PKCS5Padding`, for which `AES` stands.
@@ -53,6 +58,8 @@ crate::properties! {
         change_key_on_coord_leave: bool = true,
         /// The number of former keys that still decrypt messages in flight, 0 to 20. Each does for 2 minutes.
         key_map_max_size: u32 = 20,
+        /// Whether a protocol below exchanges the shared key (SSL_KEY_EXCHANGE). All members need the same value.
+        use_external_key_exchange: bool = false,
     }
 }
 
@@ -67,15 +74,9 @@ impl AsymEncryptConfig {
     /// The attribute that is unknown or contradicts another, and a text for the operator.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         checked_mode(&self.sym_algorithm, self.sym_iv_length)?;
-        let asym = self.asym_algorithm.trim().to_ascii_uppercase();
-        if !matches!(asym.as_str(), "RSA" | "RSA/ECB/PKCS1PADDING") {
-            let why = format!("asym_algorithm ({}) is not RSA", self.asym_algorithm);
-            return Err(("asym_algorithm", why));
-        }
-        let bits = self.asym_keylength;
-        if !KeyPair::BITS.contains(&bits) {
-            let why = format!("asym_keylength ({bits}) is not one of 1024 to 8192 bits; use 2048 or more");
-            return Err(("asym_keylength", why));
+        // An external exchange uses no key pair.
+        if !self.use_external_key_exchange {
+            self.check_key_pair()?;
         }
         let bits = self.sym_keylength;
         if !matches!(bits, 128 | 192 | 256) {
@@ -85,6 +86,20 @@ impl AsymEncryptConfig {
         if keys > FORMER_KEYS_MAX {
             let why = format!("key_map_max_size ({keys}) is more than {FORMER_KEYS_MAX}");
             return Err(("key_map_max_size", why));
+        }
+        Ok(())
+    }
+
+    fn check_key_pair(&self) -> Result<(), (&'static str, String)> {
+        let asym = self.asym_algorithm.trim().to_ascii_uppercase();
+        if !matches!(asym.as_str(), "RSA" | "RSA/ECB/PKCS1PADDING") {
+            let why = format!("asym_algorithm ({}) is not RSA", self.asym_algorithm);
+            return Err(("asym_algorithm", why));
+        }
+        let bits = self.asym_keylength;
+        if !KeyPair::BITS.contains(&bits) {
+            let why = format!("asym_keylength ({bits}) is not one of 1024 to 8192 bits; use 2048 or more");
+            return Err(("asym_keylength", why));
         }
         Ok(())
     }
@@ -110,6 +125,8 @@ struct KeyOfMerge {
     key: SharedKey,
     /// Before the view is installed, the key serves messages from and to this member.
     sender: Address,
+    /// The server of an external exchange that has the key.
+    server: Option<Address>,
 }
 
 impl Merges {
@@ -119,24 +136,24 @@ impl Merges {
     }
 }
 
-/// Shared keys that this member's private key did not decrypt. Each costs milliseconds, and a peer that tries many could learn from
-/// them.
+/// Shared keys that this member's private key did not decrypt, in a second; then entries for this member are ignored until the
+/// next one. Each costs milliseconds, a tenth of a CPU at most, and a peer that tries many could learn from them. A lower bound
+/// would let fewer forged messages hold back the coordinator's key.
+const FAILED_DECRYPTIONS_MAX: u32 = 100;
+
+/// The number of events in a second.
 #[derive(Default)]
-struct FailedDecryptions {
+struct CountPerSecond {
     since: Time,
     count: u32,
 }
 
-/// In a second; then entries for this member are ignored until the next one, a tenth of a CPU at most. A lower bound would let
-/// fewer forged messages hold back the coordinator's key.
-const FAILED_DECRYPTIONS_MAX: u32 = 100;
-
-impl FailedDecryptions {
-    fn has_room(&mut self, now: Time) -> bool {
+impl CountPerSecond {
+    fn is_below(&mut self, now: Time, most: u32) -> bool {
         if now.since(self.since) >= Duration::from_secs(1) {
             *self = Self { since: now, count: 0 };
         }
-        self.count < FAILED_DECRYPTIONS_MAX
+        self.count < most
     }
 }
 
@@ -180,9 +197,10 @@ const ASKED_MAX: usize = 256;
 const MERGES_MAX: usize = 20;
 
 impl Merges {
+    /// A merge view may arrive after the merge: its number counts, although GMS does not install it.
     fn follow_view(&mut self) {
-        let with_key = std::mem::take(&mut self.with_key);
-        *self = Self { with_key, ..Self::default() };
+        let Self { with_key, leader, .. } = std::mem::take(self);
+        *self = Self { with_key, leader, ..Self::default() };
     }
 
     /// Returns whether the merge has no key yet.
@@ -212,7 +230,11 @@ pub struct AsymEncrypt {
     ring: KeyRing,
     /// The view that brought the current key, or in which this member made it.
     key_view: Option<ViewId>,
-    failed_decryptions: FailedDecryptions,
+    failed_decryptions: CountPerSecond,
+    /// The keys that the external exchange fetches, with the messages that wait for them.
+    pending: PendingKeys,
+    /// The server of the external exchange that had the current key; absent if this member made it.
+    key_server: Option<Address>,
     /// The current key's entries in messages, by member: a retransmission encrypts none again.
     sealed: SealedKeys,
     publics: PublicKeys,
@@ -229,6 +251,13 @@ pub struct AsymEncrypt {
 }
 
 const ID: ProtocolId = ProtocolId::ASYM_ENCRYPT;
+
+/// A message that is not rejected.
+enum Received {
+    Readable,
+    /// The layer has taken it, until its key has been fetched.
+    Waits,
+}
 
 impl AsymEncrypt {
     /// Creates the layer. The key pair is generated once, because that takes long.
@@ -251,7 +280,9 @@ impl AsymEncrypt {
             vectors: Vectors::new(random),
             ring: KeyRing::new(former_max),
             key_view: None,
-            failed_decryptions: FailedDecryptions::default(),
+            failed_decryptions: CountPerSecond::default(),
+            pending: PendingKeys::default(),
+            key_server: None,
             sealed: SealedKeys::default(),
             publics: PublicKeys::default(),
             view: None,
@@ -281,12 +312,21 @@ impl AsymEncrypt {
         SharedKey::new(bytes, self.mode)
     }
 
+    /// Makes a key current. The external exchange serves it from now on.
+    fn set_key(&mut self, cx: &mut Cx<'_>, key: SharedKey, server: Option<Address>) {
+        if self.config.use_external_key_exchange {
+            cx.lower(Event::ServeSecretKey(key.key().clone()));
+        }
+        self.key_server = server;
+        self.ring.install(cx.now(), key);
+    }
+
     /// Makes the shared key of the group.
     fn make_key(&mut self, cx: &mut Cx<'_>) {
         match self.random_key() {
             Ok(key) => {
                 tracing::debug!(version = hex(key.cipher().version()), "made a new shared key");
-                self.ring.install(cx.now(), key);
+                self.set_key(cx, key, None);
                 self.key_view = self.view.as_ref().map(|view| view.id().clone());
                 self.made_keys += 1;
                 self.due.key = false;
@@ -310,8 +350,8 @@ impl AsymEncrypt {
         // Then the merged group's coordinator makes none of its own.
         let has_key_of_merge = key.as_ref().is_some_and(|key| key.view == *view.id());
         match key {
-            Some(KeyOfMerge { view, key, .. }) if has_key_of_merge => {
-                self.ring.install(cx.now(), key);
+            Some(KeyOfMerge { view, key, server, .. }) if has_key_of_merge => {
+                self.set_key(cx, key, server);
                 self.key_view = Some(view);
             }
             // An earlier merge's view comes first.
@@ -345,6 +385,8 @@ impl AsymEncrypt {
         self.due = Due::default();
         self.coordinators.clear();
         self.merges = Merges::default();
+        self.pending = PendingKeys::default();
+        self.key_server = None;
     }
 }
 
@@ -374,7 +416,8 @@ impl Protocol for AsymEncrypt {
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         decrypt_batch(cx, batch, |cx, message| match self.receive(cx, message) {
-            Ok(()) => true,
+            Ok(Received::Readable) => true,
+            Ok(Received::Waits) => false,
             Err(why) => {
                 self.reject(cx, message, why);
                 false
@@ -387,6 +430,12 @@ impl Protocol for AsymEncrypt {
             self.forget_group();
         }
         Pass::On
+    }
+
+    fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        let Event::SecretKeyFetched { version, key } = event else { return Pass::On };
+        self.key_fetched(cx, version, key.as_ref());
+        Pass::Stop
     }
 
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
@@ -407,6 +456,7 @@ impl Protocol for AsymEncrypt {
         out.put("num_public_keys", self.publics.len());
         out.put("num_made_keys", self.made_keys);
         out.put("num_received_keys", self.received_keys);
+        out.put("num_pending_keys", self.pending.len());
         out.put("num_encrypted", self.encrypted);
         out.put("num_decrypted", self.decrypted);
         out.put("num_rejected", self.rejected);

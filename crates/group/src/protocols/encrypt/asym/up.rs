@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::key_ring::SharedKey;
-use super::{AsymEncrypt, ID, KeyOfMerge, gms_header};
+use super::{AsymEncrypt, FAILED_DECRYPTIONS_MAX, ID, KeyOfMerge, Received, gms_header};
 use crate::protocols::encrypt::message_cipher::MessageCipher;
 use crate::wire::{self, MemberKeys, ViewForm};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 
 impl AsymEncrypt {
     /// The error is the reason to discard the message.
-    pub(super) fn receive(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> Result<(), DropReason> {
+    pub(super) fn receive(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> Result<Received, DropReason> {
         let header = match message.headers.take(ID) {
             Some(HeaderBody::Encrypt(header)) => Some(*header),
             Some(_) => return Err(DropReason::Malformed),
@@ -29,6 +29,11 @@ impl AsymEncrypt {
         if let Some((GmsKind::MergeReq | GmsKind::MergeRsp, _)) = gms {
             // The connection's first message may be one that only the merge makes readable.
             message.transient |= Transient::BEFORE_CONNECTION;
+        }
+        if self.config.use_external_key_exchange
+            && let Some((kind, _)) = gms
+        {
+            return self.receive_external(cx, kind, header, message, &src);
         }
         match (gms, header) {
             (Some((GmsKind::MergeReq | GmsKind::ViewAck, _)), _)
@@ -45,6 +50,7 @@ impl AsymEncrypt {
             (_, Some(header)) if header.kind == 0 => self.decrypt(cx, &header, message),
             _ => Err(DropReason::Unexpected),
         }
+        .map(|()| Received::Readable)
     }
 
     fn receive_with_keys(
@@ -97,7 +103,7 @@ impl AsymEncrypt {
     /// Whether a message may bring the shared key. A joiner accepts it from coordinators that it has asked, a member from
     /// members, and from the leader of a merge that it has agreed to. So a member that AUTH refuses, or that has not been
     /// asked, cannot replace the key.
-    fn may_bring_key(&self, kind: GmsKind, src: &Address) -> bool {
+    pub(super) fn may_bring_key(&self, kind: GmsKind, src: &Address) -> bool {
         match kind {
             GmsKind::View => self.is_member(src),
             GmsKind::JoinRsp => self.is_alone() && self.coordinators.contains(src),
@@ -115,7 +121,7 @@ impl AsymEncrypt {
             return None;
         }
         let own = keys.iter().find(|keys| cx.is_local(&keys.member) && !keys.shared.is_empty())?;
-        if !self.failed_decryptions.has_room(cx.now()) {
+        if !self.failed_decryptions.is_below(cx.now(), FAILED_DECRYPTIONS_MAX) {
             return None;
         }
         let bytes = self.pair.decrypt(self.vectors.source(), &own.shared);
@@ -129,7 +135,7 @@ impl AsymEncrypt {
     }
 
     /// A key that does not decrypt the message is not installed.
-    fn install(
+    pub(super) fn install(
         &mut self,
         cx: &mut Cx<'_>,
         key: SharedKey,
@@ -141,6 +147,7 @@ impl AsymEncrypt {
         let view = view_id(kind, message);
         let sender = message.src.clone().ok_or(DropReason::Malformed)?;
         let version = super::hex(key.cipher().version());
+        let server = header.server.clone();
         match kind {
             // GMS, or AUTH, may ignore the message; then the group keeps its key.
             GmsKind::InstallMergeView => {
@@ -150,10 +157,12 @@ impl AsymEncrypt {
                 if self.merges.key.as_ref().is_some_and(is_later) {
                     return Ok(());
                 }
-                self.merges.key = Some(KeyOfMerge { since: cx.now(), view, key, sender });
+                self.merges.key = Some(KeyOfMerge { since: cx.now(), view, key, sender, server });
             }
             GmsKind::JoinRsp if self.view.is_some() => match view {
-                Some(view) => self.merges.key = Some(KeyOfMerge { since: cx.now(), view, key, sender }),
+                Some(view) => {
+                    self.merges.key = Some(KeyOfMerge { since: cx.now(), view, key, sender, server })
+                }
                 // A refusal has a key for itself alone.
                 None => return Ok(()),
             },
@@ -164,7 +173,7 @@ impl AsymEncrypt {
                 return Ok(());
             }
             _ => {
-                self.ring.install(cx.now(), key);
+                self.set_key(cx, key, server);
                 self.key_view = view.or_else(|| self.key_view.take());
             }
         }
@@ -174,7 +183,7 @@ impl AsymEncrypt {
         Ok(())
     }
 
-    fn decrypt(
+    pub(super) fn decrypt(
         &mut self,
         cx: &Cx<'_>,
         header: &EncryptHeader,
@@ -197,11 +206,18 @@ impl AsymEncrypt {
     pub(super) fn reject(&mut self, cx: &mut Cx<'_>, message: &Message, why: DropReason) {
         cx.absorb(message);
         // Around a join and a change of the key, some messages come before the key or the view that they need.
-        let is_expected = self.is_alone() && matches!(why, DropReason::NotMember | DropReason::UnknownKey);
+        let is_expected = matches!(why, DropReason::NotMember | DropReason::UnknownKey)
+            && (self.is_alone() || self.pending.len() > 0);
         let severity = if is_expected { Severity::Expected } else { Severity::Unexpected };
         self.rejected += u64::from(!is_expected);
         let text = match why {
-            DropReason::MissingHeader => "is not encrypted: all members need ASYM_ENCRYPT",
+            DropReason::MissingHeader => {
+                "is not encrypted: all members need ASYM_ENCRYPT with the same use_external_key_exchange"
+            }
+            DropReason::Unexpected => {
+                "brings keys in another way: use_external_key_exchange differs among members"
+            }
+            DropReason::QueueFull => "waits for a key, and too many messages and keys do so already",
             DropReason::UnknownKey => "is encrypted with a key that this member does not have",
             DropReason::NotMember => "is a multicast of a member outside the view",
             _ => "cannot be decrypted: it is damaged, or sym_algorithm differs among members",

@@ -1,5 +1,6 @@
 mod attacks;
 mod exchange;
+mod external;
 mod key_changes;
 
 use std::sync::OnceLock;

@@ -1,0 +1,121 @@
+//! TLS of SSL_KEY_EXCHANGE: certificates that are read again after some time.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::{AlertDescription, CertificateError, ClientConfig, Error, ServerConfig};
+use tokio::sync::Mutex;
+
+/// The TLS settings of both sides of a key exchange.
+#[derive(Clone)]
+pub struct KeyExchangeTls {
+    /// Of the coordinator.
+    pub server: Arc<ServerConfig>,
+    /// Of members that fetch the key.
+    pub client: Arc<ClientConfig>,
+}
+
+/// Reads the settings from files; the error is for the operator.
+pub type ReadKeyExchangeTls = dyn Fn() -> Result<KeyExchangeTls, String> + Send + Sync;
+
+pub(crate) struct ReloadedTls {
+    read: Arc<ReadKeyExchangeTls>,
+    threshold: Duration,
+    /// With the time of the last attempt to read them.
+    current: Mutex<(KeyExchangeTls, Instant)>,
+}
+
+impl ReloadedTls {
+    pub(crate) fn new(first: KeyExchangeTls, read: Arc<ReadKeyExchangeTls>, threshold: Duration) -> Self {
+        Self { read, threshold, current: Mutex::new((first, Instant::now())) }
+    }
+
+    /// Files that cannot be read leave the former settings, and are not read again for each connection.
+    pub(crate) async fn current(&self) -> KeyExchangeTls {
+        let mut current = self.current.lock().await;
+        if current.1.elapsed() >= self.threshold {
+            current.1 = Instant::now();
+            let read = self.read.clone();
+            match tokio::task::spawn_blocking(move || read()).await {
+                Ok(Ok(tls)) => current.0 = tls,
+                Ok(Err(why)) => tracing::warn!("SSL_KEY_EXCHANGE keeps its former certificates: {why}"),
+                Err(error) => tracing::warn!("SSL_KEY_EXCHANGE keeps its former certificates: {error}"),
+            }
+        }
+        current.0.clone()
+    }
+}
+
+/// Why a handshake failed, with a hint if the cause is known.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
+        return error.to_string();
+    };
+    let hint = match error {
+        Error::InvalidMessage(_) => "it does not send TLS: another program uses the port",
+        Error::NoCertificatesPresented => {
+            "it has no certificate, and require_client_authentication is set here"
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "its certificate is not in our truststore_name, and none of the authorities there has signed it"
+        }
+        Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::BadCertificate
+            | AlertDescription::DecryptError,
+        ) => "it does not trust our certificate: check its truststore_name",
+        Error::AlertReceived(AlertDescription::CertificateRequired) => "it requires a certificate of ours",
+        _ => return error.to_string(),
+    };
+    format!("{error} ({hint})")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use consort_testkit::Authority;
+    use consort_tls::{Identity, ProtocolSettings, TrustedPeers};
+
+    use super::*;
+
+    fn settings(identity: Identity) -> KeyExchangeTls {
+        let trusted = TrustedPeers::from_der([identity.certificate().to_vec()]).unwrap();
+        let protocols = ProtocolSettings::default();
+        KeyExchangeTls {
+            server: trusted.server(&protocols, identity.clone(), true).unwrap(),
+            client: trusted.client(&protocols, identity).unwrap(),
+        }
+    }
+
+    fn reloaded(threshold: Duration) -> (ReloadedTls, KeyExchangeTls, Arc<AtomicU32>) {
+        let authority = Authority::new(&format!("reloaded-{}", threshold.as_millis()));
+        let identity = authority.certify("member", &[]).identity();
+        let (first, reads) = (settings(identity.clone()), Arc::new(AtomicU32::new(0)));
+        let counted = reads.clone();
+        let read = move || match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(settings(identity.clone())),
+            _ => Err("no such file".to_owned()),
+        };
+        (ReloadedTls::new(first.clone(), Arc::new(read), threshold), first, reads)
+    }
+
+    #[tokio::test]
+    async fn old_settings_are_read_again_and_stay_if_the_files_are_unreadable() {
+        let (reloaded, first, reads) = reloaded(Duration::ZERO);
+        let second = reloaded.current().await;
+        assert!(!Arc::ptr_eq(&second.server, &first.server));
+        let third = reloaded.current().await;
+        assert!(Arc::ptr_eq(&third.server, &second.server) && Arc::ptr_eq(&third.client, &second.client));
+        assert_eq!(reads.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn recent_settings_are_not_read_again() {
+        let (reloaded, first, reads) = reloaded(Duration::from_secs(3_600));
+        assert!(Arc::ptr_eq(&reloaded.current().await.server, &first.server));
+        assert_eq!(reads.load(Ordering::Relaxed), 0);
+    }
+}
