@@ -60,11 +60,24 @@ fn read_strictly(manifests: &[u8]) -> Result<Vec<Value>, String> {
     }
 }
 
+/// A value of the chart may have a quote too many.
+fn check_shell_script(script: &str) {
+    let mut shell = Command::new("sh");
+    shell.arg("-n");
+    let checked = run(shell, script.as_bytes());
+    assert!(checked.status.success(), "{}{script}", text(&checked.stderr));
+}
+
 impl Chart {
     fn of(values: &[&str]) -> Self {
         let made = helm(&["template", "grid"], values);
         assert!(made.status.success(), "{values:?}: {}", text(&made.stderr));
         let objects = read_strictly(&made.stdout).unwrap_or_else(|error| panic!("{values:?}: {error}"));
+        for pod in objects.iter().filter(|object| object["kind"] == "Pod") {
+            let container = &pod["spec"]["containers"][0];
+            assert_eq!(container["command"][0], "/bin/sh", "{values:?}: {container}");
+            check_shell_script(container["args"][0].as_str().expect("a script"));
+        }
         Self { objects }
     }
 
