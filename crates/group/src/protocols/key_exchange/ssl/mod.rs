@@ -158,7 +158,7 @@ impl Protocol for SslKeyExchange {
     fn start(&mut self, _cx: &mut Cx<'_>) {
         if !self.config.require_client_authentication {
             tracing::warn!(
-                "everybody who connects gets the shared key: set require_client_authentication=\"true\" at all members"
+                "every program that connects gets the shared key: set require_client_authentication=\"true\" at all members"
             );
         }
     }
