@@ -207,7 +207,7 @@ fn read_others(section: &mut Section<'_>, problems: &mut Problems) {
             );
         }
         let mut jmx = Section::new(jmx);
-        for name in ["enabled", "domain", "mbean-server-lookup", "allow-duplicate-domains"] {
+        for name in ["enabled", "domain", "mbean-server-lookup", "allow-duplicate-domains", "duplicate-domains"] {
             jmx.attribute(name);
         }
         jmx.mark("property");
@@ -227,6 +227,7 @@ fn read_others(section: &mut Section<'_>, problems: &mut Problems) {
             ("clustered-locks", "clients have no clustered locks over Hot Rod; use a strong counter"),
             ("locks", "clients have no clustered locks over Hot Rod; use a strong counter"),
             ("query", "limits of queries are those of docs/server.md; leave it out"),
+            ("include", "files are not included; write its content here"),
         ],
         problems,
     );

@@ -131,8 +131,10 @@ impl XmlReader<'_, '_> {
                 }
                 Event::Text(text) => self.add_text(&text),
                 Event::CData(text) => self.add_text(&text),
-                Event::GeneralRef(_) => {
-                    return Err((at, "references such as &amp; are read in attributes only".to_owned()));
+                Event::GeneralRef(reference) => {
+                    let text = format!("&{};", &*reference);
+                    let text = quick_xml::escape::unescape(&text).map_err(|error| (at, error.to_string()))?;
+                    self.add_text(&text);
                 }
                 Event::Eof if !self.open.is_empty() => {
                     return Err((at, "the file ends within an element".to_owned()));

@@ -81,6 +81,10 @@ fn named_stacks(jgroups: &Node, problems: &mut Problems) -> Node {
     }
     for attribute in named.attributes.drain(..) {
         // Infinispan has no attributes here since version 16.
+        if attribute.name == "transport" {
+            problems.warn(attribute.place, "transport of jgroups: it is a class of Infinispan's transport in Java");
+            continue;
+        }
         problems.refuse(attribute.place, format!("unknown attribute `{}` of jgroups", attribute.name));
     }
     named

@@ -149,7 +149,7 @@ fn all_problems_are_reported_with_places_and_alternatives() {
         "2:12: refused: raft-members of transport: there is no Raft",
         "2:29: warning: lock-timeout of transport",
         "3:29: refused: cache `a`: owners of distributed-cache cannot be 0",
-        "3:40: refused: cache `a`: l1-lifespan of distributed-cache cannot be 10s: servers do not cache entries",
+        "3:40: warning: cache `a`: l1-lifespan of distributed-cache has no effect: servers do not cache entries",
         "3:58: warning: cache `a`: remote-timeout of distributed-cache has no effect",
         "4:9: refused: cache `a`: max-size of memory cannot be 5XB",
         "5:1: refused: cache `a`: 'backups of distributed-cache' is not supported",
