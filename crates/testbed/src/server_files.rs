@@ -60,10 +60,16 @@ impl ServerFiles {
         Ok(files)
     }
 
-    /// Parses and validates files with Infinispan. Returns the error of each, or `None` if Infinispan accepts it.
-    pub fn parse(&self, files: &[PathBuf]) -> Result<BTreeMap<PathBuf, Option<String>>, JarError> {
+    /// Parses and validates files with Infinispan and these variables. Returns the error of each file, or `None` if Infinispan
+    /// accepts it.
+    pub fn parse(
+        &self,
+        files: &[PathBuf],
+        variables: &[(&str, &str)],
+    ) -> Result<BTreeMap<PathBuf, Option<String>>, JarError> {
         let mut java = brief_jvm();
         java.arg(format!("-Dinfinispan.server.home.path={}", self.directory.display()));
+        java.args(variables.iter().map(|(name, value)| format!("-D{name}={value}")));
         java.arg("-cp").arg(format!("{}/*", self.libraries.display())).arg(&self.program).args(files);
         let output = finish_with_output(&mut java, JDK)?;
         let answers = output.lines().filter_map(|line| line.strip_prefix("@@ "));

@@ -41,7 +41,7 @@ fn report_element(label: &str, node: &Node, problems: &mut Problems) {
     node.children.iter().for_each(|child| report_element(label, child, problems));
 }
 
-/// Of the store, its index and its data.
+/// Removes the paths of a store, and those of its index and its data.
 fn remove_paths(label: &str, store: &mut Node, problems: &mut Problems) {
     let is_path = |name: &str| matches!(name, "path" | "relative-to");
     for attribute in store.attributes.iter().filter(|attribute| is_path(&attribute.name)) {

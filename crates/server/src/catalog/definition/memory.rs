@@ -13,9 +13,7 @@ pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
     match &element.children[..] {
         [] => read_attributes(element),
         [child] => read_attributes(&from_former_child(element, child)?),
-        [_, second, ..] => {
-            Err(refused(&format!("a second limit, {}", second.name), "memory has one limit"))
-        }
+        [_, second, ..] => Err(refused(&format!("a second limit, {}", second.name), "memory has one limit")),
     }
 }
 
@@ -23,7 +21,8 @@ pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
 fn from_former_child(element: &Element, child: &Element) -> Result<Element> {
     child.check_children(&[])?;
     let mut memory = Element { children: Vec::new(), ..element.clone() };
-    let of_child = |name: &str| child.attributes.iter().find(|(own, _)| own == name).map(|(_, value)| &value[..]);
+    let of_child =
+        |name: &str| child.attributes.iter().find(|(own, _)| own == name).map(|(_, value)| &value[..]);
     let limit = match of_child("eviction") {
         None | Some("COUNT") => "max-count",
         Some("MEMORY") if child.name != "object" => "max-size",

@@ -267,7 +267,8 @@ fn apply_attribute(
         }
         "aliases" => definition.aliases = Some(aliases(element, value, &definition.config.name)?),
         // Infinispan's own: which server owns a key changes no response.
-        "key-partitioner" | "consistent-hash-factory" if value.starts_with("org.infinispan.distribution.") => {}
+        "key-partitioner" | "consistent-hash-factory"
+            if value.starts_with("org.infinispan.distribution.") => {}
         "key-partitioner" | "consistent-hash-factory" => {
             return Err(element.refused(attribute, value, "Java classes cannot be run"));
         }
