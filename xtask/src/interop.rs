@@ -83,7 +83,7 @@ const JGROUPS: &[&str] = &[
     "total_order",
 ];
 
-const HOTROD: &[&str] = &["client", "hotrod"];
+const HOTROD: &[&str] = &["client", "hotrod", "server_files"];
 
 const BENCH: &str = "quick";
 

@@ -74,7 +74,9 @@ const DIAGNOSTICS: &str = "jgroups.diag.enabled";
     the list, and ends; its exit code is 0 if a server starts with the file.\n\n\
     With --caches, a server creates the missing caches of the file on all servers\n\
     before it serves. A cache stays when it is removed from the file. If a cache\n\
-    exists with another definition, the server does not start and names the cache.\n\n\
+    exists with another definition, the server does not start and names the cache.\n\
+    With --config, these caches are added to those of its file; a name in both is\n\
+    refused.\n\n\
     Without --users, every client can do everything. So a --host other than a\n\
     loopback address needs --users or --no-auth. With --users, clients have to\n\
     authenticate, and the roles of a user permit its operations; consort user\n\
@@ -87,8 +89,10 @@ const DIAGNOSTICS: &str = "jgroups.diag.enabled";
     At SIGHUP the server reads its files again. Roles of --users apply from the\n\
     next request on, connections of removed users end, and new passwords apply to\n\
     new logins. --token-key, --tls-cert, --tls-key and --tls-client-ca apply to new\n\
-    connections. New caches of --caches are created. A file with an error changes\n\
-    nothing, and the log names the file and the error.\n\n\
+    connections. New caches of --caches are created. Of --config, the users, groups\n\
+    and certificates of its realm are read again, and the file itself is not. A file\n\
+    with an error changes nothing, and the log names the file and the error. A\n\
+    server with none of these options ends at SIGHUP.\n\n\
     The log, on standard error, has lines for members that join and leave, for\n\
     degraded caches, and for rebalances. CONSORT_LOG=warn logs faults only.\n\n\
     The same port serves HTTP: /health, /health/live, /health/ready and\n\

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::jar::{JDK, Jar, JarError, JavaTree, fetch_once, finish, in_file, release, sources};
+use crate::jar::{Jar, JarError, JavaTree, entries, extract, fetch_once, finish, in_file, release, sources};
 
 const PROJECT: &str = "interop/configurations";
 
@@ -36,9 +36,8 @@ impl Configurations {
             copy.arg(format!("-Dto={}", to.display()));
             finish(&mut copy, "Maven, for configurations of Infinispan")?;
             for directory in entries(&to)? {
-                extract(&only_jar(&directory, "infinispan-core-")?, &directory, |name| {
-                    name.contains(INFINISPAN)
-                })?;
+                let jar = only_jar(&directory, "infinispan-core-")?;
+                extract_some(&jar, &directory, |name| name.ends_with(".xml") && name.contains(INFINISPAN))?;
             }
             Ok(())
         })?;
@@ -66,7 +65,7 @@ impl Configurations {
         fetch_once(&release, &to, || {
             fs::create_dir_all(&to).map_err(in_file(&to))?;
             let own = tree.directory.join(format!("lib/jgroups-{release}.jar"));
-            extract(&own, &to, |name| !name.contains('/'))
+            extract_some(&own, &to, |name| name.ends_with(".xml") && !name.contains('/'))
         })?;
         let jgroups = release.trim_end_matches(".Final").to_owned();
         let (origin, files) = (format!("JGroups {jgroups}"), xml_files(&to)?);
@@ -79,20 +78,8 @@ fn version(jar: &Path) -> String {
     name.trim_start_matches("jgroups-").trim_end_matches(".Final").to_owned()
 }
 
-/// Extracts XML files with their directories.
-fn extract(jar: &Path, to: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<(), JarError> {
-    let mut list = Command::new("jar");
-    let list = list.args(["--list", "--file"]).arg(jar).stdin(Stdio::null()).output();
-    let list = list.map_err(|error| JarError::Tool { program: "jar".to_owned(), package: JDK, error })?;
-    let names = String::from_utf8_lossy(&list.stdout).into_owned();
-    let wanted: Vec<&str> = names.lines().filter(|name| name.ends_with(".xml") && is_wanted(name)).collect();
-    if wanted.is_empty() {
-        // Without names `jar` would extract all files.
-        return Err(JarError::Release(jar.to_owned()));
-    }
-    let mut extract = Command::new("jar");
-    extract.args(["--extract", "--file"]).arg(jar).args(wanted).current_dir(to);
-    finish(&mut extract, JDK)
+fn extract_some(jar: &Path, to: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<(), JarError> {
+    if extract(jar, to, is_wanted)? == 0 { Err(JarError::Release(jar.to_owned())) } else { Ok(()) }
 }
 
 fn only_jar(directory: &Path, begin: &str) -> Result<PathBuf, JarError> {
@@ -113,13 +100,4 @@ fn xml_files(directory: &Path) -> Result<Vec<PathBuf>, JarError> {
         }
     }
     Ok(files)
-}
-
-/// The paths are sorted.
-fn entries(directory: &Path) -> Result<Vec<PathBuf>, JarError> {
-    let entries = fs::read_dir(directory).map_err(in_file(directory))?;
-    let entries = entries.map(|entry| entry.map(|entry| entry.path()));
-    let mut entries = entries.collect::<Result<Vec<_>, _>>().map_err(in_file(directory))?;
-    entries.sort();
-    Ok(entries)
 }

@@ -224,11 +224,7 @@ pub(crate) fn release(pom: &Path, artifact: &str) -> Result<String, JarError> {
 
 /// The files are sorted.
 pub(crate) fn java_files(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), JarError> {
-    let entries = fs::read_dir(directory).map_err(in_file(directory))?;
-    let entries = entries.map(|entry| entry.map(|entry| entry.path()));
-    let mut entries = entries.collect::<Result<Vec<_>, _>>().map_err(in_file(directory))?;
-    entries.sort();
-    for path in entries {
+    for path in entries(directory)? {
         if path.is_dir() {
             java_files(&path, found)?;
         } else if path.extension().is_some_and(|extension| extension == "java") {
@@ -238,14 +234,45 @@ pub(crate) fn java_files(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(
     Ok(())
 }
 
+/// Extracts the wanted files with their directories, and returns their number.
+pub(crate) fn extract(jar: &Path, to: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<usize, JarError> {
+    let mut list = Command::new("jar");
+    let list = list.args(["--list", "--file"]).arg(jar).stdin(Stdio::null()).output();
+    let list = list.map_err(|error| JarError::Tool { program: "jar".to_owned(), package: JDK, error })?;
+    let names = String::from_utf8_lossy(&list.stdout).into_owned();
+    let wanted: Vec<&str> = names.lines().filter(|name| is_wanted(name)).collect();
+    // Without names `jar` would extract all files.
+    if !wanted.is_empty() {
+        fs::create_dir_all(to).map_err(in_file(to))?;
+        let mut extract = Command::new("jar");
+        extract.args(["--extract", "--file"]).arg(jar).args(&wanted).current_dir(to);
+        finish(&mut extract, JDK)?;
+    }
+    Ok(wanted.len())
+}
+
+/// The paths are sorted.
+pub(crate) fn entries(directory: &Path) -> Result<Vec<PathBuf>, JarError> {
+    let entries = fs::read_dir(directory).map_err(in_file(directory))?;
+    let entries = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut entries = entries.collect::<Result<Vec<_>, _>>().map_err(in_file(directory))?;
+    entries.sort();
+    Ok(entries)
+}
+
 pub(crate) fn finish(command: &mut Command, package: &'static str) -> Result<(), JarError> {
+    finish_with_output(command, package).map(drop)
+}
+
+/// Returns what the program wrote to its standard output.
+pub(crate) fn finish_with_output(command: &mut Command, package: &'static str) -> Result<String, JarError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = match command.stdin(Stdio::null()).output() {
         Ok(output) => output,
         Err(error) => return Err(JarError::Tool { program, package, error }),
     };
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let output_text = [output.stdout, output.stderr].concat();
     Err(JarError::Failed {

@@ -13,6 +13,7 @@ mod jvm;
 mod kubernetes_cluster;
 mod kubernetes_programs;
 mod linearizability;
+mod server_files;
 pub mod vectors;
 
 pub use configurations::Configurations;
@@ -27,3 +28,4 @@ pub use jvm::brief_jvm;
 pub use kubernetes_cluster::KubernetesCluster;
 pub use kubernetes_programs::KubernetesPrograms;
 pub use linearizability::LinearizabilityChecker;
+pub use server_files::ServerFiles;

@@ -1,10 +1,15 @@
 //! `consort server --check`: the file together with the options.
 
+use std::path::Path;
+
 use consort_conf::{check_required_layers, load_stack};
 use consort_server::{ClusterSettings, Server, ServerFile};
 
 use super::ServerCommand;
 use crate::server_config::{self, Check};
+
+/// It names the directory for data also if the file does not have it.
+const DATA_VARIABLE: &str = "infinispan.server.data.path";
 
 impl ServerCommand {
     /// Finds the settings that a server has with this file and the options, and all problems.
@@ -59,6 +64,7 @@ impl ServerCommand {
             ("--name", self.name.is_some()),
             ("--bind", self.bind.is_some()),
             ("--diagnostics", self.diagnostics),
+            ("--diagnostics-passcode", self.diagnostics_passcode.is_some()),
             ("--site", self.site.is_some()),
             ("--rack", self.rack.is_some()),
             ("--machine", self.machine.is_some()),
@@ -70,6 +76,21 @@ impl ServerCommand {
             "{}: the server runs alone, because the file has no <transport>; name a cluster with --cluster, or leave out the option",
             found.join(", ")
         );
+        let unused = self.unused_variables();
+        anyhow::ensure!(
+            self.cluster.is_some() || unused.is_empty(),
+            "-D {}: the file does not use the variable, and the server runs alone, because the file has no <transport>; leave it \
+             out, or name a cluster with --cluster",
+            unused.join(", -D ")
+        );
         Ok(())
+    }
+
+    /// Returns the names of variables of the command line that the file does not have anywhere.
+    fn unused_variables(&self) -> Vec<&str> {
+        let path = self.check.as_deref().or(self.config.as_deref().map(Path::new));
+        let Some(text) = path.and_then(|path| std::fs::read_to_string(path).ok()) else { return Vec::new() };
+        let names = self.define.iter().map(|define| define.split('=').next().unwrap_or_default());
+        names.filter(|name| *name != DATA_VARIABLE && !text.contains(name)).collect()
     }
 }

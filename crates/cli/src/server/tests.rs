@@ -182,7 +182,7 @@ async fn check_shows_the_settings_of_the_file_with_those_of_the_options() {
         ("default cache", "none"),
         ("mechanisms", "SCRAM-SHA-256"),
         ("users", &format!("2 of {users}")),
-        ("metrics", "for everyone"),
+        ("metrics", "for all clients"),
     ] {
         assert_eq!(line(&text, name), value);
     }

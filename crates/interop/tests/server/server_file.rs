@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use consort_client::{Client, CounterKind};
 use consort_interop::{Tool, in_own_network};
 
 use super::directory::Directory;
@@ -166,5 +167,66 @@ fn clients_of_rejected_networks_get_no_connection() {
         let (_, message, code) = cache(&["ls"]);
         assert!(code == 2 && !message.is_empty(), "{code}: {message}");
         server.terminate();
+    });
+}
+
+#[test]
+fn clients_use_counters_and_templates_of_a_file() {
+    in_own_network("server_file::clients_use_counters_and_templates_of_a_file", async {
+        let counters = "<counters><strong-counter name=\"hits\" initial-value=\"5\"><lower-bound value=\"0\"/></strong-counter>\
+                        <weak-counter name=\"visits\" initial-value=\"1\" concurrency-level=\"2\"/></counters>";
+        let own = "<counters><strong-counter name=\"hits\" initial-value=\"5\"/></counters>";
+        let files = ServerFiles::new("counters", &CLUSTER.replace(own, counters));
+        let config = files.path("infinispan.xml");
+        let mut server = Tool::consort(&["server", "--config", &config, "-Dnode=A"]);
+        server.wait_for(&["Hot Rod on"]);
+        let client = Client::connect("hotrod://alice:wonderland@127.0.0.1:11222").await.expect("a client");
+        let mut names = client.counter_names().await.expect("names");
+        names.sort();
+        assert_eq!(names, ["hits", "visits"]);
+        let hits = client.counter("hits");
+        let config = hits.config().await.expect("a configuration");
+        assert_eq!((config.kind, config.initial), (CounterKind::Bounded { lower: 0, upper: i64::MAX }, 5));
+        assert_eq!(hits.add(2).await.expect("a value"), 7);
+        assert!(hits.add(-8).await.is_err(), "below its bound");
+        let visits = client.counter("visits");
+        visits.add(3).await.expect("an addition");
+        assert_eq!(visits.get().await.expect("a value"), 4);
+        let admin = client.administration();
+        admin.create_from("later", "base").await.expect("a cache of the template");
+        let later = client.cache::<String, String>("later");
+        later.put(&"apples".to_owned(), &"3".to_owned()).await.expect("a write");
+        assert_eq!(later.get(&"apples".to_owned()).await.expect("a read").as_deref(), Some("3"));
+        assert!(admin.create_from("another", "unknown").await.is_err());
+        client.close().await;
+        server.terminate();
+    });
+}
+
+#[test]
+fn users_of_a_file_are_read_again_at_sighup() {
+    in_own_network("server_file::users_of_a_file_are_read_again_at_sighup", async {
+        let files = ServerFiles::new("sighup", CLUSTER);
+        let config = files.path("infinispan.xml");
+        let mut server = Tool::consort_with_log(&["server", "--config", &config, "-Dnode=A"]);
+        server.wait_for(&["Hot Rod on"]);
+        let carol = "--at=carol:garden@127.0.0.1";
+        assert_eq!(cache(&[carol, "ls"]).2, 2, "an unknown user");
+        let users = "#$REALM_NAME=default$\nalice=wonderland\ncarol=garden\n";
+        fs::write(files.path("users.properties"), users).expect("a file");
+        fs::write(files.path("groups.properties"), "alice=boss,admin\ncarol=reader\n").expect("a file");
+        server.signal("HUP");
+        server.wait_for(&["users reloaded"]);
+        assert_eq!(done(&[carol, "get", "orders", "apples"]).1, 1, "a reader");
+        assert_eq!(cache(&[carol, "put", "orders", "apples", "3"]).2, 2, "no writer");
+        assert_eq!(cache(&["--at=bob:secret@127.0.0.1", "ls"]).2, 2, "a removed user");
+        // A file with an error changes nothing.
+        fs::write(files.path("users.properties"), "").expect("a file");
+        server.signal("HUP");
+        server.wait_for(&["users not reloaded"]);
+        assert_eq!(done(&["--at=alice:wonderland@127.0.0.1", "put", "orders", "apples", "3"]).1, 0);
+        server.signal("TERM");
+        server.wait_for(&["INFO", "ended"]);
+        server.wait_for_end();
     });
 }

@@ -10,15 +10,15 @@ const STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-file-s
 pub(super) fn report(label: &str, node: &mut Node, problems: &mut Problems) {
     report_element(label, node, problems);
     node.children.retain(|child| {
-        let is_index = child.name == "indexing" && child.get("enabled").is_none_or(|own| own.value != "false");
-        if is_index {
+        let is_indexing = child.name == "indexing";
+        if is_indexing && child.get("enabled").is_none_or(|own| own.value != "false") {
             let text = format!(
                 "{label}: indexing: there are no indexes; queries scan all entries and have the same results, and full-text \
                  predicates are refused"
             );
             problems.warn(child.place, text);
         }
-        !is_index
+        !is_indexing
     });
     for child in &mut node.children {
         if child.name == "persistence" {
@@ -41,7 +41,7 @@ fn report_element(label: &str, node: &Node, problems: &mut Problems) {
     node.children.iter().for_each(|child| report_element(label, child, problems));
 }
 
-/// Of the store, its index and its data.
+/// Removes the paths of a store, and those of its index and its data.
 fn remove_paths(label: &str, store: &mut Node, problems: &mut Problems) {
     let is_path = |name: &str| matches!(name, "path" | "relative-to");
     for attribute in store.attributes.iter().filter(|attribute| is_path(&attribute.name)) {

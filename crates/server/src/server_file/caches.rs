@@ -10,13 +10,13 @@ use super::problem::{Place, Problems};
 use crate::catalog::admin_error::check_cache_name;
 use crate::catalog::definition::{self, CacheDefinitions, Definition, Element, is_template, mode_of};
 
-/// A template that extends itself must end.
+/// Templates of templates: the limit also ends the search through a template that extends itself.
 const TEMPLATES_MAX: usize = 16;
 
-/// Reported errors of one cache.
+/// Reported errors of one cache. Each is searched for with one more reading of the cache.
 const ERRORS_MAX: usize = 20;
 
-/// Parts of a cache whose errors are located; larger ones are reported as a whole.
+/// A larger cache gets one error for the whole element, because the search for the part reads the cache once for each part.
 const LOCATED_PARTS_MAX: usize = 200;
 
 const TEMPLATE_SUFFIX: &str = "-configuration";
@@ -138,7 +138,8 @@ impl CacheElements {
         ReadCaches { definitions, stored, access }
     }
 
-    /// With the settings of its template, of that one's template, and so on; one of Infinispan's own stays as an attribute.
+    /// Returns the cache with the settings of its template, of that template's template, and so on. The name of a template of
+    /// Infinispan stays as an attribute.
     fn merged(&self, name: &str, node: &Node, problems: &mut Problems) -> Option<Node> {
         let mut merged = node.clone();
         merged.attributes.retain(|attribute| attribute.name != "name");
@@ -171,8 +172,8 @@ impl CacheElements {
     }
 }
 
-/// The settings of `over` take precedence. A second child of a name stays one, so that the reader of definitions refuses it as
-/// without a template.
+/// Merges two elements; the settings of `over` take precedence. If `over` has two children of a name, both stay, so that the reader
+/// of definitions refuses the second one, as in a cache without a template.
 fn merge(mut base: Node, over: Node) -> Node {
     for attribute in over.attributes {
         base.attributes.retain(|other| other.name != attribute.name);
@@ -214,7 +215,7 @@ fn find_text(node: &Node) -> Option<&Node> {
     if node.text.is_empty() { node.children.iter().find_map(find_text) } else { Some(node) }
 }
 
-/// Reports all errors of a definition, each where it is.
+/// Reads a definition, and reports all its errors, each with the place of its part.
 fn read_located(name: &str, label: &str, mut node: Node, problems: &mut Problems) -> Option<Definition> {
     let mut is_valid = true;
     if let Some(with_text) = find_text(&node) {
@@ -246,7 +247,7 @@ fn read_located(name: &str, label: &str, mut node: Node, problems: &mut Problems
     None
 }
 
-/// Returns the place of the part that causes an error, and the node without it. `None`: the node as a whole.
+/// Returns the place of the part that causes an error, and the node without that part. `None`: the node as a whole causes it.
 fn locate(node: &Node, fails: &dyn Fn(&Node) -> bool) -> Option<(Place, Node)> {
     for at in 0..node.attributes.len() {
         let mut without = node.clone();

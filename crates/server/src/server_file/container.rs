@@ -123,7 +123,7 @@ pub(super) fn read<'n>(node: &'n Node, locations: Locations<'_>, problems: &mut 
 fn read_transport(node: &Node, problems: &mut Problems) -> Transport {
     let mut section = Section::new(node);
     let owned = |text: Option<&str>| text.map(str::to_owned);
-    // The stack's reader reads it.
+    // `super::stack` reads its value.
     section.text("stack");
     let timeout = section.duration("initial-cluster-timeout", problems);
     let size = section.parsed("initial-cluster-size", problems);
@@ -207,7 +207,9 @@ fn read_others(section: &mut Section<'_>, problems: &mut Problems) {
             );
         }
         let mut jmx = Section::new(jmx);
-        for name in ["enabled", "domain", "mbean-server-lookup", "allow-duplicate-domains"] {
+        for name in
+            ["enabled", "domain", "mbean-server-lookup", "allow-duplicate-domains", "duplicate-domains"]
+        {
             jmx.attribute(name);
         }
         jmx.mark("property");
@@ -227,6 +229,7 @@ fn read_others(section: &mut Section<'_>, problems: &mut Problems) {
             ("clustered-locks", "clients have no clustered locks over Hot Rod; use a strong counter"),
             ("locks", "clients have no clustered locks over Hot Rod; use a strong counter"),
             ("query", "limits of queries are those of docs/server.md; leave it out"),
+            ("include", "files are not included; write its content here"),
         ],
         problems,
     );

@@ -111,7 +111,7 @@ fn read_one(name: Option<String>, node: &Node, problems: &mut Problems) -> Optio
     Some(CounterElement { name, config, place: node.place })
 }
 
-/// An attribute of recent files; an element with a value in older ones.
+/// Reads a bound: in recent files an attribute, in older ones an element with a value.
 fn bound(name: &str, section: &mut Section<'_>, problems: &mut Problems) -> Option<i64> {
     if let Some(element) = section.child(name, problems) {
         let mut bound = Section::new(element);

@@ -7,19 +7,19 @@ use quick_xml::events::{BytesStart, Event};
 use super::problem::{Place, Problems};
 use crate::catalog::definition::hyphenated;
 
-/// The bytes of a file; Infinispan's own have 10 KB.
+/// The most bytes of a file; those of Infinispan's distribution have 10 KB.
 pub(super) const FILE_BYTES_MAX: usize = 1024 * 1024;
 
-/// A file's elements and attributes together.
+/// The most elements and attributes of a file, counted together.
 pub(super) const PARTS_MAX: usize = 20_000;
 
-/// Real files need ten levels.
+/// The most levels of elements; real files need ten.
 pub(super) const NESTING_MAX: usize = 32;
 
 /// The outermost element of Infinispan's files.
 pub(super) const ROOT: &str = "infinispan";
 
-/// Within it, the stack's reader replaces the variables, by JGroups' rules.
+/// The element with the stacks. Its variables stay: the reader of stacks replaces them, by JGroups' rules.
 pub(super) const STACKS: &str = "jgroups";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ impl Node {
     }
 }
 
-/// Counts lines once, from the front to the back.
+/// Finds the places of offsets. It passes through the text once, so the offsets must not decrease.
 struct Places<'t> {
     text: &'t str,
     counted: usize,
@@ -69,7 +69,7 @@ impl<'t> Places<'t> {
         Self { text, counted: 0, place: Place { line: 1, column: 1 } }
     }
 
-    /// Offsets do not decrease.
+    /// Returns the place of an offset, which is not before the previous one.
     fn at(&mut self, offset: usize) -> Place {
         let end = self.text.floor_char_boundary(offset.max(self.counted));
         for character in self.text[self.counted..end].chars() {
@@ -93,7 +93,7 @@ struct XmlReader<'t, 'v> {
     root: Option<Node>,
 }
 
-/// Returns the root element. Adds problems; without a result, the text is no XML.
+/// Returns the root element, and adds problems. `None`: the text is no XML.
 pub(super) fn parse_xml(text: &str, variables: &Variables, problems: &mut Problems) -> Option<Node> {
     let (places, open) = (Places::new(text), Vec::new());
     let mut parsing = XmlReader { text, places, variables, parts: 0, open, root: None };
@@ -131,13 +131,15 @@ impl XmlReader<'_, '_> {
                 }
                 Event::Text(text) => self.add_text(&text),
                 Event::CData(text) => self.add_text(&text),
-                Event::GeneralRef(_) => {
-                    return Err((at, "references such as &amp; are read in attributes only".to_owned()));
+                Event::GeneralRef(reference) => {
+                    let text = format!("&{};", &*reference);
+                    let text = quick_xml::escape::unescape(&text).map_err(|error| (at, error.to_string()))?;
+                    self.add_text(&text);
                 }
                 Event::Eof if !self.open.is_empty() => {
                     return Err((at, "the file ends within an element".to_owned()));
                 }
-                Event::Eof if self.root.is_none() => return Err((at, "there is no element".to_owned())),
+                Event::Eof if self.root.is_none() => return Err((at, "the file has no element".to_owned())),
                 Event::Eof => return Ok(()),
                 _ => {}
             }
@@ -187,7 +189,7 @@ impl XmlReader<'_, '_> {
             if key == "xmlns" || key.starts_with("xmlns:") || key.starts_with("xsi:") {
                 continue;
             }
-            // The reader borrows keys from the text.
+            // The reader borrows a key from the text, so its address is the offset.
             let offset = key.as_ptr().addr().saturating_sub(self.text.as_ptr().addr());
             let place = self.places.at(offset);
             let local = key.rsplit(':').next().unwrap_or(key);

@@ -147,7 +147,7 @@ impl Effective<'_> {
             (None, Some(count)) => line(f, "users", count)?,
             (None, None) => line(f, "users", "none, every client can do everything")?,
         }
-        let metrics = if builder.security.public_metrics { "everyone" } else { "users with MONITOR" };
+        let metrics = if builder.security.public_metrics { "all clients" } else { "users with MONITOR" };
         if self.users.is_some() {
             line(f, "metrics", format_args!("for {metrics}"))?;
         }

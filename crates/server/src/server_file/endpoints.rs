@@ -33,7 +33,7 @@ const ENDPOINT_REFUSALS: Reasons = &[
     ),
 ];
 
-/// A warning, because Infinispan's server does not start without the connector: a file has it also if no client uses REST.
+/// `rest-connector` is a warning: Infinispan's server does not start without one, so a file has it also if no client uses REST.
 const REST: &str = "there is no REST API for entries, and its requests get 404; /health and /metrics are on the clients' port";
 
 /// The clients' port.
@@ -127,7 +127,7 @@ fn read_endpoint(
     endpoint
 }
 
-/// Connectors by name, in JSON and YAML: those for Hot Rod.
+/// Returns the connectors for Hot Rod of `connectors`, which JSON and YAML have with a name for each.
 fn read_connectors<'n>(named: &'n Node, problems: &mut Problems) -> Vec<&'n Node> {
     let mut found = Vec::new();
     for member in &named.children {
@@ -237,7 +237,8 @@ fn read_authentication(node: &Node, endpoint: &mut Endpoint, problems: &mut Prob
         ],
         problems,
     );
-    section.refuse(&[("server-principal", "there is no Kerberos; leave it out")], problems);
+    section
+        .refuse(&[("server-principal", "clients cannot authenticate by Kerberos; leave it out")], problems);
     if let Some(qop) = section.attribute("qop").filter(|qop| !matches!(&qop.value[..], "auth" | "")) {
         problems
             .refuse(qop.place, format!("qop: `{}` is not possible; use TLS, and qop=\"auth\"", qop.value));
@@ -269,7 +270,7 @@ fn read_mechanisms(names: &[&str], place: Place, problems: &mut Problems) -> Vec
     }
     if !unknown.is_empty() {
         let text = format!(
-            "mechanisms: there is no {}; leave it out, mechanisms are {}",
+            "mechanisms: the server does not have {}; leave it out; it has {}",
             unknown.join(", "),
             Mechanism::ALL.map(Mechanism::name).join(", ")
         );

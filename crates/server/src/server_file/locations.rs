@@ -1,4 +1,4 @@
-//! Where the paths of a file lead.
+//! The directories that relative paths of a file begin at.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub(super) const CONFIG_PATH: &str = "infinispan.server.config.path";
 /// Infinispan's server sets this variable to its directory for data.
 pub(super) const DATA_PATH: &str = "infinispan.server.data.path";
 
-/// The directory of a file, and variables that name others.
+/// The directory of a file, and the variables that name other directories.
 #[derive(Clone, Copy)]
 pub(super) struct Locations<'a> {
     pub(super) directory: Option<&'a Path>,
@@ -22,7 +22,7 @@ pub(super) struct Locations<'a> {
 }
 
 impl Locations<'_> {
-    /// A path relative to the directory that a variable names, or to that of the file.
+    /// Returns the path of an element, relative to the directory that a variable names, or to that of the file.
     pub(super) fn path(
         &self,
         node: &Node,

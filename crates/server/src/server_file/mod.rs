@@ -1,8 +1,8 @@
 //! A whole file of Infinispan's server, `<infinispan>` with a cache container and a server: all settings that have a counterpart,
 //! and all problems at once, each with its place.
 //!
-//! [`document`] reads the elements of XML and [`yaml`] those of JSON and YAML, [`section`] reports each one that nothing reads. [`container`], [`caches`], [`counters`] and
-//! [`roles`] read the container, [`network`], [`endpoints`] and [`realms`] the server. [`stack`] passes the stack to its own
+//! [`document`] reads the elements of XML and [`yaml`] those of JSON and YAML, [`section`] reports each one that no reader
+//! has read. [`container`], [`caches`], [`counters`] and [`roles`] read the container, [`network`], [`endpoints`] and [`realms`] the server. [`stack`] passes the stack to its own
 //! reader, [`realm_files`] reads the files of users and certificates, [`effective`] shows the result.
 
 mod cache_roles;
@@ -72,7 +72,7 @@ pub struct ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// Those of a cluster without other settings.
+    /// Returns the settings of a cluster that has only a name.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -189,7 +189,7 @@ impl ServerFile {
 
     fn read_root(&mut self, root: &Node, locations: Locations<'_>, problems: &mut Problems) {
         let mut section = Section::new(root);
-        // The stack's reader reads it.
+        // `stack` reads it.
         section.mark(document::STACKS);
         section.warn(&[("threads", "the number of threads follows the processors")], problems);
         section.refuse(&[("include", "files are not included; write its content here")], problems);
@@ -201,7 +201,7 @@ impl ServerFile {
             None => {
                 problems.refuse(
                     root.place,
-                    "there is no <cache-container>; to use only a stack of this file, write --stack",
+                    "the file has no <cache-container>; to use only a stack of this file, write --stack",
                 );
                 Container::default()
             }
@@ -221,16 +221,16 @@ impl ServerFile {
         let (place, text) = match (&self.endpoint, &self.realm) {
             (None, _) if !has_server => (
                 root.place,
-                "there is no <server>, so there are no users with roles; add it with a security-realm",
+                "the file has no <server>, so no user has a role; add a <server> with a security-realm",
             ),
             (Some(endpoint), None) if endpoint.realm.is_none() => (
                 endpoint.place,
-                "its endpoint names no security-realm, so there are no users with roles; write security-realm=\"NAME\" at the endpoint",
+                "its endpoint names no security-realm, so no user has a role; write security-realm=\"NAME\" at the endpoint",
             ),
             (Some(endpoint), Some(realm)) if realm.users.is_none() => {
                 (endpoint.place, "the security-realm of its endpoint has no users; add a properties-realm")
             }
-            // Without an endpoint or with an unknown realm there is a problem already.
+            // A server without an endpoint and an unknown realm have been reported.
             _ => return,
         };
         problems.refuse(
@@ -294,7 +294,7 @@ impl ServerFile {
         section.warn(
             &[(
                 "data-sources",
-                "there are no data sources; stores that would use one are refused where they are",
+                "a server has no data sources; a store that uses one is refused at its own place",
             )],
             problems,
         );
@@ -363,8 +363,9 @@ impl ServerFile {
     pub fn check_without_data(&mut self) {
         let mut problems = Problems::new(&self.file);
         for (name, place) in &self.stored {
-            let text =
-                format!("`{name}` is persistent, and there is no directory for data; write --data DIRECTORY");
+            let text = format!(
+                "`{name}` is persistent, and the server has no directory for data; write --data DIRECTORY"
+            );
             problems.refuse(*place, text);
         }
         let place = Place { line: 1, column: 1 };
@@ -436,7 +437,7 @@ impl ServerFile {
                 builder = builder.public_metrics();
             }
             builder = builder.ip_filter(endpoint.filter.clone());
-            // They also apply to users of another source; without users a server does not start with them.
+            // The mechanisms also apply to users of --users. Without any users, a server with mechanisms does not start.
             if let Some((mechanisms, _)) = &endpoint.mechanisms {
                 builder = builder.mechanisms(mechanisms.clone());
             }

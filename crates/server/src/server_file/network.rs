@@ -51,7 +51,7 @@ impl Network {
             for choice in &interface.children {
                 hosts.extend(host(choice, problems));
             }
-            // As in Infinispan, the first address that the host has.
+            // As in Infinispan, the first choice that matches an address of the host.
             match hosts.into_iter().next() {
                 Some(host) => {
                     self.interfaces.insert(name.to_owned(), host);
@@ -103,7 +103,7 @@ fn selector(kind: &str) -> Option<&'static str> {
     SELECTORS.iter().find(|(name, _)| *name == kind).map(|(_, selector)| *selector)
 }
 
-/// `None` if this host has no such address.
+/// Returns the address that a choice matches; `None` if this host has no such address.
 fn host(choice: &Node, problems: &mut Problems) -> Option<String> {
     let mut section = Section::new(choice);
     let has_value =

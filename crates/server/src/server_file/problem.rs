@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Reported problems of each severity; a file of another kind would have one per element. They are counted apart, so that many warnings
-/// do not hide the one problem for which a server does not start.
+/// The most reported problems of each severity; a file of another kind would have one per element. Each severity has its own count,
+/// so that many warnings do not hide the one problem for which a server does not start.
 pub(super) const PROBLEMS_MAX: usize = 200;
 
 /// A place in a file, counted from 1.
@@ -31,13 +31,13 @@ pub enum Severity {
     Warning,
 }
 
-/// A part of a server's file that has no effect, or another one.
+/// A part of a server's file that has no effect, or for which a server does not start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Problem {
     /// The file.
     pub file: String,
-    /// The place; of a whole file, its first line.
+    /// The place. A problem of the whole file has the first line.
     pub place: Place,
     /// Whether a server starts nevertheless.
     pub severity: Severity,

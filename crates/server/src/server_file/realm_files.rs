@@ -13,7 +13,7 @@ use crate::security::properties;
 use crate::security::role::{Grants, Permissions, Role};
 use crate::security::users::{Users, UsersError};
 
-/// The bytes of a file of users.
+/// The most bytes of a file of users.
 const USERS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The files of the realm of a server's file, which can be read again while the server runs.
@@ -37,7 +37,7 @@ impl RealmFiles {
         self.users.as_ref().map(|users| &*users.users)
     }
 
-    /// Reads the users, who get the roles of the server's file. `None` without a file of users.
+    /// Reads the users. They have the roles of the server's file. `None`: the realm has no file of users.
     pub fn read_users(&self) -> Result<Option<Users>, UsersError> {
         let Some(files) = &self.users else { return Ok(None) };
         let users = read_users(files, self.roles.as_ref(), &self.access)?;

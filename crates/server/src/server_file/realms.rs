@@ -62,8 +62,7 @@ pub(super) fn collect<'n>(security: &'n Node, problems: &mut Problems) -> Vec<&'
     if let Some(stores) = section.child("credential-stores", problems)
         && !stores.children.is_empty()
     {
-        let text =
-            "credential-stores: there are none; a reference to one is refused. Write a secret as ${env.NAME}";
+        let text = "credential-stores: the server does not read them, and a reference to one is refused. Write a secret as ${env.NAME}";
         problems.warn(stores.place, text);
     }
     let realms = section.child("security-realms", problems);
@@ -75,7 +74,7 @@ pub(super) fn collect<'n>(security: &'n Node, problems: &mut Problems) -> Vec<&'
     found
 }
 
-/// Reads the realm that the endpoint names; the others are not used by Infinispan either.
+/// Reads the realm that the endpoint names; Infinispan does not use the other realms, either.
 pub(super) fn read(
     realms: &[&Node],
     wanted: (&str, Place),
@@ -108,7 +107,7 @@ pub(super) fn read(
         let text = format!(
             "security realm `{name}` has no users; add a properties-realm, or leave out security-realm at the endpoint"
         );
-        // Infinispan serves everyone within TLS then.
+        // With TLS alone, Infinispan serves all clients without authentication, and so does Consort.
         if realm.tls.is_none() {
             problems.refuse(node.place, text);
         }
@@ -119,7 +118,8 @@ pub(super) fn read(
 
 fn read_properties(node: &Node, locations: Locations<'_>, problems: &mut Problems) -> Option<RealmUsers> {
     let mut section = Section::new(node);
-    // No mechanism here sends the name of the realm, and no program in Java asks for the attribute with the groups.
+    // Neither has an effect in Consort: no mechanism sends the name of the realm to clients, and no server task in Java reads the
+    // attribute with the groups.
     section.text("name");
     section.text("groups-attribute");
     let users = section.child("user-properties", problems);
@@ -147,7 +147,7 @@ fn read_properties(node: &Node, locations: Locations<'_>, problems: &mut Problem
 
 fn read_identities(node: &Node, locations: Locations<'_>, problems: &mut Problems) -> Option<RealmTls> {
     let mut section = Section::new(node);
-    section.refuse(&[("kerberos", "there is no Kerberos; use SCRAM")], problems);
+    section.refuse(&[("kerberos", "clients cannot authenticate by Kerberos; use SCRAM")], problems);
     let ssl = section.child("ssl", problems);
     section.finish(problems);
     let ssl = ssl?;

@@ -11,7 +11,7 @@ use crate::security::role::{Permission, Permissions, Role};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RolesSettings {
     pub(super) roles: BTreeMap<String, Permissions>,
-    /// The name of a user is no role of the user.
+    /// Only groups of a user are roles; the name of the user is not one.
     pub(super) only_groups: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn read(security: &Node, problems: &mut Problems) -> Option<RolesSett
         ],
         problems,
     );
-    // Both map a group to the role of its name, until clients grant other roles, which Consort does not offer.
+    // Both mappers map a group to the role of its name. In Infinispan, clients can then grant other roles; in Consort they cannot.
     section.child("identity-role-mapper", problems);
     section.child("cluster-permission-mapper", problems);
     if let Some(mapper) = section.child("cluster-role-mapper", problems) {

@@ -1,4 +1,4 @@
-//! A reader of one element. It reports each attribute and child that nothing has read, so that nothing is ignored silently.
+//! A reader of one element. It reports each attribute and child that its caller has not read, so that none is ignored silently.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ impl<'n> Section<'n> {
         Some(found)
     }
 
-    /// `None` also for an empty value, as of `${variable:}`.
+    /// Returns the value of an attribute; `None` also for an empty value, as of `${variable:}`.
     pub(super) fn text(&mut self, name: &str) -> Option<&'n str> {
         self.attribute(name).map(|attribute| &attribute.value[..]).filter(|value| !value.is_empty())
     }
@@ -60,7 +60,7 @@ impl<'n> Section<'n> {
         self.parsed(name, problems)
     }
 
-    /// Milliseconds, or a number with a unit.
+    /// Reads milliseconds, or a number with a unit.
     pub(super) fn duration(&mut self, name: &str, problems: &mut Problems) -> Option<Duration> {
         let attribute = self.attribute(name).filter(|attribute| !attribute.value.is_empty())?;
         match duration_of(&attribute.value) {
@@ -72,14 +72,14 @@ impl<'n> Section<'n> {
         }
     }
 
-    /// Words separated by spaces, or by commas.
+    /// Reads words that are separated by spaces or commas.
     pub(super) fn words(&mut self, name: &str) -> Option<Vec<&'n str>> {
         let is_separator = |character: char| character.is_whitespace() || character == ',';
         let text = self.text(name)?;
         Some(text.split(is_separator).filter(|word| !word.is_empty()).collect())
     }
 
-    /// The caller reads these children itself.
+    /// Counts children as read: the caller reads them itself.
     pub(super) fn mark(&mut self, name: &str) {
         let _ = self.children(name);
     }
@@ -99,7 +99,7 @@ impl<'n> Section<'n> {
         found.into_iter()
     }
 
-    /// Reports the second one: it is unclear which is meant.
+    /// Returns the only child of a name. A second one is refused, because only one of them could apply.
     pub(super) fn child(&mut self, name: &str, problems: &mut Problems) -> Option<&'n Node> {
         let mut all = self.node.children.iter().filter(|child| child.name == name);
         let first = all.next();
@@ -132,7 +132,7 @@ impl<'n> Section<'n> {
         }
     }
 
-    /// Reports the rest as unknown.
+    /// Reports attributes and children as unknown that have not been read.
     pub(super) fn finish(self, problems: &mut Problems) {
         let of = &self.node.name;
         for attribute in &self.node.attributes {

@@ -20,7 +20,7 @@ impl Writer {
         self.at.column += text.chars().count() as u32;
     }
 
-    /// Later places are reached by line breaks and spaces.
+    /// Writes line breaks and spaces up to a place.
     fn move_to(&mut self, place: Place) {
         while self.at.line < place.line {
             self.text.push('\n');
@@ -81,6 +81,13 @@ fn named_stacks(jgroups: &Node, problems: &mut Problems) -> Node {
     }
     for attribute in named.attributes.drain(..) {
         // Infinispan has no attributes here since version 16.
+        if attribute.name == "transport" {
+            problems.warn(
+                attribute.place,
+                "transport of jgroups: it is a class of Infinispan's transport in Java",
+            );
+            continue;
+        }
         problems.refuse(attribute.place, format!("unknown attribute `{}` of jgroups", attribute.name));
     }
     named
@@ -95,7 +102,7 @@ fn stacks_text(root: &Node, transport: Option<&Node>, problems: &mut Problems) -
         elements.push((jgroups.place, named_stacks(jgroups, problems)));
     }
     if let Some(stack) = transport.and_then(|transport| transport.get("stack")) {
-        // As early as possible, so that there is room before the attribute.
+        // The enclosing elements have the first place, so that the attribute can be written at its own place.
         let mut named = Node::new("transport", Place::default());
         named.attributes.push(stack.clone());
         let mut container = Node::new("cache-container", Place::default());

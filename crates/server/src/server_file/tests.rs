@@ -83,19 +83,14 @@ fn authorization_without_users_is_refused() {
     };
     let tls = "<server-identities><ssl><keystore path=\"server.pem\"/></ssl></server-identities>";
     let users = "<properties-realm><user-properties path=\"users.properties\"/></properties-realm>";
-    assert!(
-        with("", users).contains("its endpoint names no security-realm, so there are no users with roles")
-    );
+    assert!(with("", users).contains("its endpoint names no security-realm, so no user has a role"));
     assert!(
         with("security-realm=\"r\"", tls)
             .contains("the security-realm of its endpoint has no users; add a properties-realm")
     );
     assert_eq!(with("security-realm=\"r\"", &format!("{tls}{users}")), "");
     let alone = container("<security><authorization/></security>");
-    assert!(
-        refused(&alone)[0].contains("there is no <server>, so there are no users with roles"),
-        "{alone:?}"
-    );
+    assert!(refused(&alone)[0].contains("the file has no <server>, so no user has a role"), "{alone:?}");
     let off = container("<security><authorization enabled=\"false\"/></security>");
     assert_eq!(refused(&off), [] as [String; 0]);
 }
@@ -149,7 +144,7 @@ fn all_problems_are_reported_with_places_and_alternatives() {
         "2:12: refused: raft-members of transport: there is no Raft",
         "2:29: warning: lock-timeout of transport",
         "3:29: refused: cache `a`: owners of distributed-cache cannot be 0",
-        "3:40: refused: cache `a`: l1-lifespan of distributed-cache cannot be 10s: servers do not cache entries",
+        "3:40: warning: cache `a`: l1-lifespan of distributed-cache has no effect: servers do not cache entries",
         "3:58: warning: cache `a`: remote-timeout of distributed-cache has no effect",
         "4:9: refused: cache `a`: max-size of memory cannot be 5XB",
         "5:1: refused: cache `a`: 'backups of distributed-cache' is not supported",
@@ -400,7 +395,7 @@ fn parts_of_a_server_without_counterpart_are_refused() {
         (
             "<endpoints socket-binding=\"b\"><hotrod-connector><authentication><sasl mechanisms=\"SCRAM-SHA-512 DIGEST-MD5\"/>\
              </authentication></hotrod-connector></endpoints>",
-            "mechanisms: there is no DIGEST-MD5",
+            "mechanisms: the server does not have DIGEST-MD5",
         ),
         ("<endpoints socket-binding=\"b\" require-ssl-client-auth=\"true\"/>", "needs a <truststore>"),
         ("", "<server> needs <endpoints"),
@@ -566,7 +561,7 @@ fn text_that_is_no_server_file_is_refused() {
         ("<!-- x -->", "there is no element"),
         ("<config/>", "<config> where <infinispan> was expected"),
         ("<infinispan>", "ends within an element"),
-        ("<infinispan/>", "there is no <cache-container>"),
+        ("<infinispan/>", "the file has no <cache-container>"),
         ("<infinispan><cache-container/></infinispan><x/>", "second outermost"),
         ("<infinispan a='1' a='2'/>", "attributes"),
     ] {

@@ -47,7 +47,7 @@ fn place_of(span: &Span) -> Place {
     Place { line: span.start.line() as u32, column: span.start.col() as u32 + 1 }
 }
 
-/// Returns the element `infinispan`. Adds problems; without a result, the text is no YAML.
+/// Returns the element `infinispan`, and adds problems. `None`: the text is no YAML.
 pub(super) fn parse(text: &str, variables: &Variables, problems: &mut Problems) -> Option<Node> {
     let mut reader = YamlReader { variables, problems, open: Vec::new(), root: None, parts: 0 };
     for event in Parser::new_from_str(text) {

@@ -5,8 +5,43 @@ use super::tree::{Element, refused};
 use super::values::{bytes, number};
 use super::without_effect;
 
+/// Until version 14, the limit was a child, as `<object size="100"/>`.
+const FORMER_CHILDREN: [&str; 3] = ["object", "binary", "off-heap"];
+
 pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
-    element.check_children(&[])?;
+    element.check_children(&FORMER_CHILDREN)?;
+    match &element.children[..] {
+        [] => read_attributes(element),
+        [child] => read_attributes(&from_former_child(element, child)?),
+        [_, second, ..] => Err(refused(&format!("a second limit, {}", second.name), "memory has one limit")),
+    }
+}
+
+/// Returns `memory` with the attributes that mean the same as a child.
+fn from_former_child(element: &Element, child: &Element) -> Result<Element> {
+    child.check_children(&[])?;
+    let mut memory = Element { children: Vec::new(), ..element.clone() };
+    let of_child =
+        |name: &str| child.attributes.iter().find(|(own, _)| own == name).map(|(_, value)| &value[..]);
+    let limit = match of_child("eviction") {
+        None | Some("COUNT") => "max-count",
+        Some("MEMORY") if child.name != "object" => "max-size",
+        Some(other) => return Err(child.invalid("eviction", other)),
+    };
+    for (attribute, value) in &child.attributes {
+        let name = match &attribute[..] {
+            "size" if value == "-1" => continue,
+            "size" => limit,
+            "strategy" => "when-full",
+            "eviction" => continue,
+            other => return Err(child.unknown(other)),
+        };
+        memory.attributes.push((name.to_owned(), value.clone()));
+    }
+    Ok(memory)
+}
+
+fn read_attributes(element: &Element) -> Result<Option<MemoryBound>> {
     let (mut entries, mut size, mut when_full) = (None, None, None);
     for (attribute, value) in &element.attributes {
         match &attribute[..] {
@@ -67,6 +102,33 @@ mod tests {
         assert_eq!(memory("max-size=1 storage=OFF_HEAP"), bound(Limit::Bytes(1), WhenFull::Remove));
         for unbounded in ["", "max-count=-1", "when-full=NONE", "storage=HEAP"] {
             assert_eq!(memory(unbounded), Ok(None), "{unbounded}");
+        }
+    }
+
+    #[test]
+    fn children_of_former_versions_mean_attributes() {
+        let memory = |child: &str| {
+            let text = format!("<distributed-cache><memory>{child}</memory></distributed-cache>");
+            super::super::from_text("c", &text).map(|definition| definition.memory)
+        };
+        let bound = |limit, when_full| Ok(Some(MemoryBound { limit, when_full }));
+        assert_eq!(memory(r#"<object size="100"/>"#), bound(Limit::Entries(100), WhenFull::Remove));
+        assert_eq!(
+            memory(r#"<binary size="100" eviction="COUNT" strategy="EXCEPTION"/>"#),
+            bound(Limit::Entries(100), WhenFull::Refuse)
+        );
+        assert_eq!(
+            memory(r#"<off-heap size="5000" eviction="MEMORY"/>"#),
+            bound(Limit::Bytes(5000), WhenFull::Remove)
+        );
+        assert_eq!(memory(r#"<object size="-1"/>"#), Ok(None));
+        for refused in [
+            r#"<object size="1" eviction="MEMORY"/>"#,
+            r#"<object mine="1"/>"#,
+            r#"<object size="1"/><binary size="1"/>"#,
+            r#"<object size="1" strategy="MANUAL"/>"#,
+        ] {
+            assert!(memory(refused).is_err(), "{refused}");
         }
     }
 

@@ -36,7 +36,7 @@ use tree::refused;
 pub(crate) use tree::{Element, hyphenated};
 pub use values::amount_of_bytes;
 pub(crate) use values::duration_of;
-use values::{duration, flag, number};
+use values::{flag, number};
 
 /// An unusable definition; nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -271,12 +271,9 @@ fn apply_attribute(
             }
         }
         "aliases" => definition.aliases = Some(aliases(element, value, &definition.config.name)?),
-        "l1-lifespan" => {
-            if duration(element, attribute, value)?.is_some() {
-                let why = "servers do not cache entries of other owners; clients can use near caches";
-                return Err(element.refused(attribute, value, why));
-            }
-        }
+        // Infinispan's own: which server owns a key changes no response.
+        "key-partitioner" | "consistent-hash-factory"
+            if value.starts_with("org.infinispan.distribution.") => {}
         "key-partitioner" | "consistent-hash-factory" => {
             return Err(element.refused(attribute, value, "Java classes cannot be run"));
         }
@@ -305,17 +302,8 @@ fn aliases(element: &Element, value: &str, cache: &str) -> Result<BTreeSet<Strin
 /// `state-transfer` has no effect: a new owner has all entries before it counts as one, and requests do not wait.
 fn read_state_transfer(element: &Element) -> Result<()> {
     element.check_children(&[])?;
-    for (attribute, value) in &element.attributes {
-        match &attribute[..] {
-            "enabled" if !flag(element, attribute, value)? => {
-                let why = "owners would lack their entries";
-                return Err(element.refused(attribute, value, why));
-            }
-            "enabled" => {}
-            other => without_effect::accept(element, other, value)?,
-        }
-    }
-    Ok(())
+    let mut attributes = element.attributes.iter();
+    attributes.try_for_each(|(attribute, value)| without_effect::accept(element, attribute, value))
 }
 
 /// Accepts an unsupported feature's element if it disables the feature.
@@ -441,6 +429,7 @@ pub(in crate::catalog::definition) mod tests {
         for attributes in [
             r#"statistics="true" remote-timeout="17s" unreliable-return-values="true" name="c" start="EAGER""#,
             r#"capacity-factor="2.5" l1-lifespan="-1" l1-cleanup-interval="1m""#,
+            r#"l1-lifespan="10m" key-partitioner="org.infinispan.distribution.ch.impl.HashFunctionPartitioner""#,
             r#"xmlns="urn:infinispan:config:16.0" simple-cache="false" owners="2" segments="256""#,
         ] {
             let read = from_text("c", &format!("<distributed-cache {attributes}/>"));
@@ -448,6 +437,8 @@ pub(in crate::catalog::definition) mod tests {
         }
         for within in [
             r#"<state-transfer enabled="true" timeout="4m" chunk-size="512" await-initial-transfer="false"/>"#,
+            r#"<state-transfer enabled="false"/><locking isolation="READ_UNCOMMITTED"/><memory storage="OBJECT"/>"#,
+            r#"<locking isolation="SERIALIZABLE"/><persistence connection-interval="50"/>"#,
             r#"<groups enabled="false"/><indexing enabled="false"/><tracing enabled="false"/>"#,
             r#"<security><authorization enabled="false"/></security>"#,
             r#"<locking isolation="REPEATABLE_READ" acquire-timeout="10s" concurrency-level="32" striping="false"/>"#,
@@ -491,7 +482,7 @@ pub(in crate::catalog::definition) mod tests {
             (r#"capacity-factor="NaN""#, "capacity-factor of distributed-cache cannot be NaN"),
             (r#"aliases="d c""#, "aliases of distributed-cache cannot be c: it is the cache's own name"),
             (r#"aliases="___d""#, "aliases of distributed-cache cannot be ___d"),
-            (r#"l1-lifespan="10m""#, "near caches"),
+            (r#"l1-lifespan="long""#, "l1-lifespan of distributed-cache cannot be long"),
             (r#"key-partitioner="org.acme.Mine""#, "Java classes"),
             (r#"consistent-hash-factory="org.acme.Mine""#, "Java classes"),
             (r#"statistics="maybe""#, "statistics of distributed-cache cannot be maybe"),
@@ -502,7 +493,7 @@ pub(in crate::catalog::definition) mod tests {
             assert!(error.contains(why), "{attributes}: {error}");
         }
         for (within, why) in [
-            (r#"<state-transfer enabled="false"/>"#, "enabled of state-transfer cannot be false"),
+            (r#"<state-transfer enabled="no"/>"#, "enabled of state-transfer cannot be no"),
             (r#"<state-transfer mine="1"/>"#, "mine of state-transfer"),
             (r#"<groups enabled="true"/>"#, "groups: groups need Java classes"),
             (r#"<groups><grouper class="org.acme.Mine"/></groups>"#, "groups"),

@@ -126,7 +126,7 @@ fn read_write_behind(element: &Element) -> Result<usize> {
                 return Err(element.refused(attribute, value, why));
             }
             "fail-silently" => {}
-            other => return Err(element.unknown(other)),
+            other => without_effect::accept(element, other, value)?,
         }
     }
     Ok(changes_max)

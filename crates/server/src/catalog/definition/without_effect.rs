@@ -39,6 +39,7 @@ const LAYOUT: &str = "the files of a store have a layout of their own";
 const SEGMENTS: &str = "locks are by segment";
 const REMOTE_CACHES: &str = "servers do not cache entries of other owners";
 const ONE_STORE: &str = "a cache has one store";
+const NO_CONNECTIONS: &str = "a store in files has no connections";
 
 const CACHE: &[WithoutEffect] = &[
     setting("statistics", Flag, &["true"], STATISTICS),
@@ -51,6 +52,7 @@ const CACHE: &[WithoutEffect] = &[
         &[],
         "a server waits for another one until the stack suspects it; clients have their own timeout",
     ),
+    setting("l1-lifespan", Duration, &["-1", "0"], REMOTE_CACHES),
     setting("l1-cleanup-interval", Duration, &[], REMOTE_CACHES),
     setting(
         "capacity-factor",
@@ -59,6 +61,7 @@ const CACHE: &[WithoutEffect] = &[
         "the same factor on all servers gives each an equal share",
     ),
     setting("start", Text, &["EAGER"], "caches start with the server"),
+    setting("module", Text, &[], "no Java classes are loaded"),
 ];
 
 const LOCKING: &[WithoutEffect] = &[
@@ -70,9 +73,23 @@ const LOCKING: &[WithoutEffect] = &[
     ),
     setting("concurrency-level", Text, &[], SEGMENTS),
     setting("striping", Text, &["false"], SEGMENTS),
+    // Infinispan also has only the first two: it takes another level for the one that includes it.
+    setting(
+        "isolation",
+        OneOf(&[
+            ("REPEATABLE_READ", ()),
+            ("READ_COMMITTED", ()),
+            ("READ_UNCOMMITTED", ()),
+            ("SERIALIZABLE", ()),
+            ("NONE", ()),
+        ]),
+        &["REPEATABLE_READ", "READ_COMMITTED"],
+        "reads return committed values",
+    ),
 ];
 
 const STATE_TRANSFER: &[WithoutEffect] = &[
+    setting("enabled", Flag, &["true"], "a new owner always gets its entries"),
     setting(
         "timeout",
         Duration,
@@ -104,7 +121,13 @@ const EXPIRATION: &[WithoutEffect] = &[
 ];
 
 const MEMORY: &[WithoutEffect] =
-    &[setting("storage", OneOf(&[("HEAP", ()), ("OFF_HEAP", ())]), &["HEAP"], "there is no Java heap")];
+    // Infinispan's own default since version 11 is HEAP, which OBJECT and BINARY mean there, too.
+    &[setting(
+        "storage",
+        OneOf(&[("HEAP", ()), ("OBJECT", ()), ("BINARY", ()), ("OFF_HEAP", ())]),
+        &["HEAP"],
+        "there is no Java heap",
+    )];
 
 const TRANSACTION: &[WithoutEffect] = &[
     setting("locking", Text, &["OPTIMISTIC"], "keys are locked at prepare in either case"),
@@ -118,11 +141,13 @@ const TRANSACTION: &[WithoutEffect] = &[
     ),
     setting("reaper-interval", Text, &[], "abandoned transactions are found by their clients' timeout"),
     setting("notifications", Text, &[], "there are no listeners of transactions"),
+    setting("transaction-manager-lookup", Text, &[], "transactions are managed by Hot Rod clients"),
 ];
 
 const PERSISTENCE: &[WithoutEffect] = &[
     setting("availability-interval", Duration, &[], "a failing store is reported by the write that fails"),
-    setting("connection-attempts", Integer, &[], "a store in files has no connections"),
+    setting("connection-attempts", Integer, &[], NO_CONNECTIONS),
+    setting("connection-interval", Duration, &[], NO_CONNECTIONS),
 ];
 
 const STORE: &[WithoutEffect] = &[
@@ -142,6 +167,9 @@ const STORE_INDEX: &[WithoutEffect] = &[
     setting("max-node-size", Integer, &[], LAYOUT),
 ];
 
+const WRITE_BEHIND: &[WithoutEffect] =
+    &[setting("thread-pool-size", Integer, &[], "one thread writes to a store")];
+
 const STORE_DATA: &[WithoutEffect] = &[setting("max-file-size", Integer, &[], LAYOUT)];
 
 /// The setting of an element, by its name.
@@ -155,6 +183,7 @@ pub(crate) fn find(element: &str, attribute: &str) -> Option<&'static WithoutEff
         "persistence" => PERSISTENCE,
         "index" => STORE_INDEX,
         "data" => STORE_DATA,
+        "write-behind" => WRITE_BEHIND,
         store if FILE_STORES.contains(&store) => STORE,
         cache if mode_of(cache).is_some() => CACHE,
         _ => return None,
