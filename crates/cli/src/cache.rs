@@ -251,7 +251,7 @@ impl Cache {
             Verb::Size { cache } => println!("{}", client.raw(&cache).size().await?),
             Verb::Stats { cache, json } => print_stats(&client.raw(&cache).statistics().await?, json)?,
             Verb::Describe { cache, json } => {
-                describe::print(&answered(admin.describe(&cache).await)?, json)?
+                describe::print(&answered(admin.describe(&cache).await)?, json)?;
             }
             Verb::Config { cache, json } => {
                 let format = if json { ConfigFormat::Json } else { ConfigFormat::Xml };
