@@ -2,6 +2,7 @@
 //! element an object. Names may be `distributedCache`, as in YAML, or `distributed-cache`, as in XML and JSON.
 
 use quick_xml::Reader;
+use quick_xml::escape::unescape;
 use quick_xml::events::{BytesStart, Event};
 use serde_json::Value;
 
@@ -198,7 +199,8 @@ fn from_start_tag(start: &BytesStart<'_>) -> Result<Element> {
         let key: &str = attribute.key.as_ref();
         // The schema of the document does not change its meaning.
         if !key.starts_with("xmlns") && !key.starts_with("xsi:") {
-            element.attributes.push((hyphenated(key), attribute.value.into_owned()));
+            let value = unescape(&attribute.value).map_err(|error| syntax_error(&error))?;
+            element.attributes.push((hyphenated(key), value.into_owned()));
         }
     }
     Ok(element)
