@@ -161,7 +161,7 @@ impl AsymEncrypt {
             }
             GmsKind::JoinRsp if self.view.is_some() => match view {
                 Some(view) => {
-                    self.merges.key = Some(KeyOfMerge { since: cx.now(), view, key, sender, server })
+                    self.merges.key = Some(KeyOfMerge { since: cx.now(), view, key, sender, server });
                 }
                 // A refusal has a key for itself alone.
                 None => return Ok(()),
