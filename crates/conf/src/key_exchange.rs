@@ -13,7 +13,7 @@ pub(crate) fn check_key_exchange(stack: &StackConfig, problems: &mut Vec<ConfigE
     let exchange = place(&|protocol| EXCHANGES.contains(&protocol.short_name()));
     let external = asym.filter(|at| external(&stack.protocols[*at]).is_some_and(|(is_on, _)| is_on));
     let mut fail = |position: Position, text: String| {
-        problems.push(ConfigError::at(stack, position, Fault::Structure(text)))
+        problems.push(ConfigError::at(stack, position, Fault::Structure(text)));
     };
     match (external, exchange) {
         (Some(asym), exchange) if exchange.is_none_or(|exchange| exchange > asym) => {
