@@ -142,7 +142,7 @@ impl PublicKey {
         let value = trimmed(value).to_vec();
         let number = BoxedUint::from_be_slice(&value, group.bits()).map_err(|_| Unusable)?;
         let mut last = group.prime();
-        // The prime is odd: this is the prime less 1. It and 1 would make a secret that everybody knows.
+        // The prime is odd: this is the prime less 1. It and 1 would make a known secret.
         if let Some(byte) = last.last_mut() {
             *byte -= 1;
         }
