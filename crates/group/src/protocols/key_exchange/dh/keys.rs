@@ -156,7 +156,7 @@ fn trimmed(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(&[0]).unwrap_or(bytes)
 }
 
-/// Returns the content of a DER element, and what follows. Lengths have at most two bytes.
+/// Returns the content of a DER element, and the bytes behind it. Lengths have at most two bytes.
 fn element(bytes: &[u8], tag: u8) -> Result<(&[u8], &[u8]), Unusable> {
     let (length, rest) = match *bytes {
         [own, length @ 0..=0x7f, ref rest @ ..] if own == tag => (usize::from(length), rest),
