@@ -98,7 +98,7 @@ async fn members_get_each_key_of_each_coordinator_over_tls() {
     assert_eq!(log.take(), "", "nothing is complained of");
 }
 
-/// As in JGroups' demonstration: all members have one store with one certificate, which nobody has signed.
+/// As in JGroups' demonstration: all members have one store with one certificate, without an authority.
 #[tokio::test]
 async fn one_self_signed_certificate_of_all_members_is_enough() {
     let place = Place::new();
@@ -129,7 +129,7 @@ async fn member_that_does_not_trust_the_server_gets_no_key() {
     a.0.close().await;
 }
 
-/// What a program gets that asks the coordinator for the key, with these certificates.
+/// Returns the answer to a program that asks the coordinator for the key, with these certificates.
 async fn asked(place: &Place, identity: Option<Identity>) -> std::io::Result<Vec<u8>> {
     let client = client_with_check(ServerCheck::Nothing, identity).unwrap();
     let stream = TcpStream::connect(("127.0.0.1", place.port)).await?;

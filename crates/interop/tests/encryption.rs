@@ -158,7 +158,7 @@ fn a_key_over_tls_of_a_consort_coordinator_reaches_all_members() {
     });
 }
 
-/// As in JGroups' `asym-ssl.xml`: one store of all members, whose certificate nobody has signed, and the key stays when a
+/// As in JGroups' `asym-ssl.xml`: one store of all members, whose certificate has no authority, and the key stays when a
 /// member leaves that is not the coordinator.
 #[test]
 fn a_key_over_tls_with_one_self_signed_certificate_reaches_all_members() {

@@ -23,7 +23,7 @@ const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The keys that are fetched in a second. Each costs a handshake, and a forged message can name any server.
 const FETCHES_PER_SECOND_MAX: u32 = 10;
 
-/// The kind of a header that tells the receiver to fetch the key.
+/// The kind of a header with which the receiver fetches the key.
 const FETCH: u8 = 2;
 
 struct Waiting {

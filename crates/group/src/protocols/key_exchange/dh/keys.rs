@@ -142,7 +142,7 @@ impl PublicKey {
         let value = trimmed(value).to_vec();
         let number = BoxedUint::from_be_slice(&value, group.bits()).map_err(|_| Unusable)?;
         let mut last = group.prime();
-        // The prime is odd: this is the prime less 1. It and 1 would make a secret that everybody knows.
+        // The prime is odd: this is the prime less 1. It and 1 would make a known secret.
         if let Some(byte) = last.last_mut() {
             *byte -= 1;
         }
@@ -156,7 +156,7 @@ fn trimmed(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(&[0]).unwrap_or(bytes)
 }
 
-/// Returns the content of a DER element, and what follows. Lengths have at most two bytes.
+/// Returns the content of a DER element, and the bytes behind it. Lengths have at most two bytes.
 fn element(bytes: &[u8], tag: u8) -> Result<(&[u8], &[u8]), Unusable> {
     let (length, rest) = match *bytes {
         [own, length @ 0..=0x7f, ref rest @ ..] if own == tag => (usize::from(length), rest),

@@ -1,7 +1,7 @@
 //! DH_KEY_EXCHANGE: members ask the sender of a message for its key, which it encrypts with a key of a Diffie-Hellman exchange.
 //!
 //! It keeps the key from listeners. Nothing authenticates either side, so that an attacker that sends packets gets the key, or
-//! gives another one. JGroups answers everybody; here only members of the view get an answer.
+//! gives another one. JGroups answers all; here only members of the view get an answer.
 
 mod keys;
 

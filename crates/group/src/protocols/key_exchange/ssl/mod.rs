@@ -40,7 +40,7 @@ crate::properties! {
         reload_threshold: Duration = Duration::from_secs(60),
         /// The algorithm of the group's key: `AES`.
         secret_key_algorithm: String = "AES".to_owned(),
-        /// Whether a member must have a trusted certificate to get the key. Without it, everybody gets the key.
+        /// Whether a member must have a trusted certificate to get the key. Without it, each program that connects gets the key.
         require_client_authentication: bool = true,
         /// The version of TLS: `TLSv1.3`, `TLSv1.2`, or `TLS` for both.
         ssl_protocol: String = "TLS".to_owned(),
@@ -158,7 +158,7 @@ impl Protocol for SslKeyExchange {
     fn start(&mut self, _cx: &mut Cx<'_>) {
         if !self.config.require_client_authentication {
             tracing::warn!(
-                "every program that connects gets the shared key: set require_client_authentication=\"true\" at all members"
+                "each program that connects gets the shared key: set require_client_authentication=\"true\" at all members"
             );
         }
     }

@@ -145,7 +145,7 @@ impl Server {
 
     // --- messages of ASYM_ENCRYPT ---
 
-    /// Puts the server's address into a message that tells receivers to fetch the key. Returns false if the message has to
+    /// Puts the server's address into a message whose receivers fetch the key. Returns false if the message has to
     /// wait for the address, and was taken.
     pub(super) fn name_in(&mut self, message: &mut Message) -> bool {
         if matches!(self.listener, Listener::Closed) {
