@@ -37,6 +37,8 @@ const fn setting(
 const STATISTICS: &str = "statistics are always on";
 const LAYOUT: &str = "the files of a store have a layout of their own";
 const SEGMENTS: &str = "locks are by segment";
+const SEGMENTS_OF_KEYS: &str =
+    "servers place segments by racks, machines and an even share; no response depends on it";
 const REMOTE_CACHES: &str = "servers do not cache entries of other owners";
 const ONE_STORE: &str = "a cache has one store";
 const NO_CONNECTIONS: &str = "a store in files has no connections";
@@ -61,6 +63,14 @@ const CACHE: &[WithoutEffect] = &[
         "the same factor on all servers gives each an equal share",
     ),
     setting("start", Text, &["EAGER"], "caches start with the server"),
+    // Java classes of programs are refused where the attribute is read.
+    setting(
+        "key-partitioner",
+        Text,
+        &["org.infinispan.distribution.ch.impl.HashFunctionPartitioner"],
+        SEGMENTS_OF_KEYS,
+    ),
+    setting("consistent-hash-factory", Text, &[], SEGMENTS_OF_KEYS),
     setting("module", Text, &[], "no Java classes are loaded"),
 ];
 
