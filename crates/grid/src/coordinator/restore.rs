@@ -96,10 +96,26 @@ impl ColdStart {
 
     /// The keys are the addresses of the last incarnation.
     fn returned_members(&self) -> BTreeMap<Address, CacheMember> {
-        let place = |(member, restored): &(CacheMember, Option<Restored>)| {
-            Some((place_of(&self.newest, restored.as_ref()?)?.clone(), member.clone()))
+        self.places().map(|(place, member, _)| (place.clone(), member.clone())).collect()
+    }
+
+    fn places(&self) -> impl Iterator<Item = (&Address, &CacheMember, &Restored)> {
+        self.here.values().filter_map(|(member, restored)| {
+            let restored = restored.as_ref()?;
+            Some((place_of(&self.newest, restored)?, member, restored))
+        })
+    }
+
+    /// The addresses in the stores of the members, by their places. Until a member has persisted the next topology, it would
+    /// return with this address. That of a member that has stayed is not known: it has its own address, or that of its former
+    /// incarnation.
+    fn stored_addresses(&self) -> BTreeMap<Address, Option<Address>> {
+        let stored = |(place, member, restored): (&Address, &CacheMember, &Restored)| {
+            let has_stayed = member.address == *place;
+            let former = self.newest.membership(place).and_then(|one| one.formerly.clone());
+            (place.clone(), if has_stayed { former } else { Some(restored.formerly.clone()) })
         };
-        self.here.values().filter_map(place).collect()
+        self.places().map(stored).collect()
     }
 
     pub(super) fn missing(&self) -> Vec<Address> {
@@ -116,7 +132,7 @@ impl ColdStart {
 
     /// Present members that have not returned join the cache.
     pub(super) fn finish(self, cx: &mut Cx, view: &View) -> CoordinatedCache {
-        let back = self.returned_members();
+        let (back, mut stored) = (self.returned_members(), self.stored_addresses());
         let id = self.id + 1;
         let current = self.newest.read_owners().without(|member| !back.contains_key(member)).renamed(&back);
         let members: Arc<[Membership]> = self
@@ -125,7 +141,7 @@ impl ColdStart {
             .iter()
             .filter_map(|one| {
                 let member = back.get(&one.member.address)?.clone();
-                let formerly = Some(one.member.address.clone());
+                let formerly = stored.remove(&one.member.address).flatten();
                 Some(Membership { formerly, ..Membership::new(member, one.since) })
             })
             .collect();
