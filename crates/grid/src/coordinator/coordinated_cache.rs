@@ -537,17 +537,23 @@ impl CoordinatedCache {
         }
         Some(self.topology.succeeded(id, |next| {
             next.members = members.into();
-            // In an invalidation cache, a member is read without a state transfer before.
             if is_moved && self.config.mode != CacheMode::Invalidation {
                 next.phase = Phase::ReadOldWriteAll;
                 next.pending = Some(target);
                 next.rebalance = id;
+                return;
+            }
+            if is_moved {
+                // In an invalidation cache, a member is read without a state transfer before. Writes also remove the entries of
+                // a leaving member, which reads them until it has this topology.
+                next.phase = Phase::ReadNewWriteAll;
+                next.pending = Some(target);
             } else {
                 next.current = target;
-                match cx.has(InjectedBug::QuorumAtOnce) {
-                    true => next.quorum = quorum,
-                    false => next.quorum_to_be = Some(quorum),
-                }
+            }
+            match cx.has(InjectedBug::QuorumAtOnce) {
+                true => next.quorum = quorum,
+                false => next.quorum_to_be = Some(quorum),
             }
         }))
     }
