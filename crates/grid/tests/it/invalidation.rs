@@ -323,3 +323,9 @@ fn check(seed: u64, is_told: bool) {
 fn acknowledged_write_hides_older_entries_from_all_readers_whatever_happens() {
     every_seed(40, check);
 }
+
+/// It has not received the topology without it when the other member's write is acknowledged.
+#[test]
+fn leaving_member_reads_no_entry_that_another_member_has_replaced() {
+    check(1419, false);
+}

@@ -519,3 +519,9 @@ fn interrupted(seed: u64) {
 fn member_killed_during_a_full_restart_returns_and_no_entry_is_lost() {
     every_seed(20, |seed, _| interrupted(seed));
 }
+
+/// Its store has the address of neither restart.
+#[test]
+fn member_killed_in_two_restarts_before_it_is_persisted_returns_as_itself() {
+    interrupted(65);
+}
