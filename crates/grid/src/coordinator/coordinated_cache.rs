@@ -181,8 +181,9 @@ impl CoordinatedCache {
         if self.config.partitions == PartitionHandling::AllowReadWrites {
             topology.begin_lineage(&cx.local);
         }
-        if was_degraded && topology.availability == Availability::Available {
-            // Members that were unreachable have not received the events of writes there.
+        if was_degraded {
+            // Members that were unreachable have not received the events of writes there. The cache may still be degraded:
+            // segments with all owners on one side are written.
             topology.renew_listening();
         }
         let all: Arc<[u32]> = topology.epochs.iter().map(|_| id).collect();

@@ -599,3 +599,9 @@ fn conditional_write_without_effect_sends_no_event() {
     reader.poll(&mut cluster);
     assert_eq!(reader.events, []);
 }
+
+/// It moves from one degraded side to the other, and the changes of both are known to no side alone.
+#[test]
+fn listener_that_comes_to_another_degraded_side_gets_a_gap() {
+    check(1034, false);
+}
