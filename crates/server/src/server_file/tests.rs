@@ -558,7 +558,7 @@ fn files_are_bounded() {
 fn text_that_is_no_server_file_is_refused() {
     for (text, expected) in [
         ("", "one object `infinispan` was expected"),
-        ("<!-- x -->", "there is no element"),
+        ("<!-- x -->", "the file has no element"),
         ("<config/>", "<config> where <infinispan> was expected"),
         ("<infinispan>", "ends within an element"),
         ("<infinispan/>", "the file has no <cache-container>"),
