@@ -409,9 +409,9 @@ impl ServerCommand {
         };
         tokio::select! {
             served = server.serve_until(end) => Ok(served?),
-            name = second.second() => {
+            () = second.second() => {
                 anyhow::bail!(
-                    "second {name}: stopped before all requests were answered and all segments were handed over"
+                    "second signal: stopped before all requests were answered and all segments were handed over"
                 );
             }
         }

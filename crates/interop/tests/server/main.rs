@@ -458,7 +458,7 @@ fn a_server_that_cannot_leave_gracefully_ends_at_the_second_signal() {
         first.signal("TERM");
         first.wait_for(&["SIGTERM: answering requests and leaving"]);
         first.signal("INT");
-        first.wait_for(&["second SIGINT: stopped before"]);
+        first.wait_for(&["second signal: stopped before"]);
         first.wait_for_death();
     });
 }
