@@ -152,8 +152,8 @@ pub(crate) struct Options {
     /// Megabytes that go each way in pieces.
     #[arg(long, value_name = "MB", default_value_t = 1_000)]
     pub(crate) streamed_mb: u64,
-    /// Servers of the clusters whose servers are killed.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,3,5")]
+    /// Servers of the clusters whose servers are killed. One of two is no majority, and would not go on without the other.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "3,5", value_parser = majority)]
     pub(crate) failover_servers: Vec<usize>,
     /// Kills in each of these clusters.
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -179,6 +179,14 @@ pub(crate) struct Options {
     /// Fails if a target is missed.
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+/// As of `consort demo --servers`.
+fn majority(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(servers @ 3..=9) => Ok(servers),
+        _ => Err(format!("`{text}` is not from 3 to 9")),
+    }
 }
 
 impl Options {

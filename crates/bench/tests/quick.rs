@@ -199,7 +199,7 @@ fn grids_are_measured_in_one_run() {
 #[test]
 fn kills_of_servers_are_measured_beside_other_products() {
     let figures =
-        figures("failover", &["--only=failover", "--failover-servers=2", "--kills=1", "--java-heap=384m"]);
+        figures("failover", &["--only=failover", "--failover-servers=3", "--kills=1", "--java-heap=384m"]);
     let rows = figures["rows"].as_array().expect("rows");
     for rival in ["alone", "Infinispan", "other grids"] {
         for figure in ["first answer, ms", "previous rate, ms", "previous rate, worst, ms"] {
