@@ -16,6 +16,7 @@ mod peers;
 mod protocol_settings;
 pub mod secrets;
 mod server_check;
+mod signatures;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -3,17 +3,14 @@
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
-    ServerConfig, SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, DistinguishedName, Error, RootCertStore, ServerConfig};
 
 use crate::server_check::with_any_name;
+use crate::signatures::{Signatures, signature_checks};
 use crate::{Identity, ProtocolSettings, TlsError, unfit};
 
 /// Certificates that members trust: authorities, and members' own certificates.
@@ -88,7 +85,12 @@ impl TrustedPeers {
             let builder = WebPkiClientVerifier::builder_with_provider(authorities.clone(), provider.clone());
             clients = Some(builder.build().map_err(unfit)?);
         }
-        Ok(PeerVerifier { trusted: self.certificates.clone(), servers, clients, provider })
+        Ok(PeerVerifier {
+            trusted: self.certificates.clone(),
+            servers,
+            clients,
+            signatures: Signatures(provider),
+        })
     }
 }
 
@@ -97,37 +99,13 @@ struct PeerVerifier {
     trusted: Vec<CertificateDer<'static>>,
     servers: Option<Arc<WebPkiServerVerifier>>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
-    provider: Arc<CryptoProvider>,
+    signatures: Signatures,
 }
 
 impl PeerVerifier {
     /// As Java, a certificate that is itself in the store is trusted without a check of its issuer and dates.
     fn is_trusted(&self, certificate: &CertificateDer<'_>) -> bool {
         self.trusted.iter().any(|own| own == certificate)
-    }
-
-    fn tls12(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn tls13(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -149,27 +127,7 @@ impl ServerCertVerifier for PeerVerifier {
         with_any_name(servers.verify_server_cert(certificate, intermediates, name, ocsp_response, now))
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.tls12(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.tls13(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes()
-    }
+    signature_checks!();
 }
 
 impl ClientCertVerifier for PeerVerifier {
@@ -191,25 +149,5 @@ impl ClientCertVerifier for PeerVerifier {
         clients.verify_client_cert(certificate, intermediates, now)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.tls12(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.tls13(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.schemes()
-    }
+    signature_checks!();
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, Error};
 
+use crate::signatures::{Signatures, signature_checks};
 use crate::{Identity, ProtocolSettings, Roots, TlsError, unfit};
 
 /// The check of a server's certificate.
@@ -46,8 +46,9 @@ pub fn client_with_check(
     };
     let config = ClientConfig::builder_with_provider(provider.clone());
     let config = config.with_protocol_versions(settings.versions()).map_err(unfit)?;
-    let config =
-        config.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { authority, provider }));
+    let config = config
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Verifier { authority, signatures: Signatures(provider) }));
     let config = match identity {
         Some(identity) => config.with_client_auth_cert(identity.chain, identity.key).map_err(unfit)?,
         None => config.with_no_client_auth(),
@@ -69,7 +70,7 @@ pub(crate) fn with_any_name(outcome: Result<ServerCertVerified, Error>) -> Resul
 struct Verifier {
     /// Absent: any certificate is accepted.
     authority: Option<Arc<WebPkiServerVerifier>>,
-    provider: Arc<CryptoProvider>,
+    signatures: Signatures,
 }
 
 impl ServerCertVerifier for Verifier {
@@ -85,27 +86,5 @@ impl ServerCertVerifier for Verifier {
         with_any_name(authority.verify_server_cert(certificate, intermediates, name, ocsp_response, now))
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    signature_checks!();
 }

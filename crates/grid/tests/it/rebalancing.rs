@@ -1,16 +1,15 @@
 //! Caches whose owners are not balanced for a while, as an operator may request.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{CacheConfig, CacheMode, Outcome, Version};
+use consort_grid::{CacheConfig, CacheMode, Outcome};
 
 use crate::clients::{Clients, TIMEOUT};
 use crate::cluster::{Cluster, address};
 use crate::listening::put;
 use crate::seeds::every_seed;
-use crate::swarm::{check_history, next_action};
+use crate::swarm::{check_history, work};
 
 fn config(owners: u16, segments: u16) -> CacheConfig {
     CacheConfig { segments, mode: CacheMode::Distributed { owners }, ..CacheConfig::new("kept") }
@@ -126,23 +125,7 @@ pub(crate) fn check(seed: u64, is_told: bool) {
     let count = 2 + cluster.rng.below(3);
     let mut clients = Clients::start(&mut cluster, count, 2);
     let end = cluster.now + Duration::from_secs(4);
-    let mut seen: BTreeMap<Bytes, Version> = BTreeMap::new();
-    while cluster.now < end {
-        clients.begin(&mut cluster, |cluster| {
-            let key = key(cluster.rng.below(12) as usize);
-            let nth = cluster.history.len();
-            let action = next_action(cluster, nth, seen.get(&key).copied());
-            Some((key, action))
-        });
-        for at in clients.pass(&mut cluster) {
-            if let Some(Ok(Outcome::Read(Some(stored)))) = &cluster.history[at].result {
-                seen.insert(cluster.history[at].key.clone(), stored.version);
-            }
-        }
-        if let Some(member) = change(&mut cluster) {
-            clients.add(member, 2);
-        }
-    }
+    work(&mut cluster, &mut clients, 12, end, change);
     cluster.set_rebalancing(true);
     cluster.run(Duration::from_secs(30));
     if is_told {

@@ -13,13 +13,14 @@ use consort_grid::{
     Action, CacheConfig, CacheMode, Change, Condition, Lifetime, OperationError, Outcome, PartitionHandling,
     ReadFrom, Version, Write,
 };
+use consort_group::Time;
 
 fn put(value: Bytes, condition: Condition) -> Action {
     let change = Change::Put { value, lifetime: Lifetime::FOREVER };
     Action::Write(Write { condition, change, wants_previous: false })
 }
 
-pub(crate) fn next_action(cluster: &mut Cluster, nth: usize, seen: Option<Version>) -> Action {
+fn next_action(cluster: &mut Cluster, nth: usize, seen: Option<Version>) -> Action {
     let value = Bytes::from(format!("v{nth}"));
     match cluster.rng.below(10) {
         0..4 => Action::Read(if cluster.rng.chance(0.3) { ReadFrom::Primary } else { ReadFrom::Nearest }),
@@ -51,29 +52,40 @@ fn run(seed: u64, is_told: bool) -> Cluster {
     let keys = 1 + cluster.rng.below(12);
     let end = cluster.now + Duration::from_secs(4);
     let mut faults = Faults::new(&cluster, faults, true);
-    let mut seen: BTreeMap<Bytes, Version> = BTreeMap::new();
-    while cluster.now < end {
-        clients.begin(&mut cluster, |cluster| {
-            let key = Bytes::from(format!("k{}", cluster.rng.below(keys)));
-            let nth = cluster.history.len();
-            let action = next_action(cluster, nth, seen.get(&key).copied());
-            Some((key, action))
-        });
-        for at in clients.pass(&mut cluster) {
-            if let Some(Ok(Outcome::Read(Some(stored)))) = &cluster.history[at].result {
-                seen.insert(cluster.history[at].key.clone(), stored.version);
-            }
-        }
-        if let Some(member) = faults.strike(&mut cluster) {
-            clients.add(member, 2);
-        }
-    }
+    work(&mut cluster, &mut clients, keys, end, |cluster| faults.strike(cluster));
     faults.end(&mut cluster);
     cluster.run(Duration::from_secs(30));
     if is_told {
         println!("{}", cluster.story.join("\n"));
     }
     cluster
+}
+
+/// Clients read and write keys until this time; `strike` may change the cluster, and returns a member that has joined.
+pub(crate) fn work(
+    cluster: &mut Cluster,
+    clients: &mut Clients,
+    keys: u64,
+    end: Time,
+    mut strike: impl FnMut(&mut Cluster) -> Option<usize>,
+) {
+    let mut seen: BTreeMap<Bytes, Version> = BTreeMap::new();
+    while cluster.now < end {
+        clients.begin(cluster, |cluster| {
+            let key = Bytes::from(format!("k{}", cluster.rng.below(keys)));
+            let nth = cluster.history.len();
+            let action = next_action(cluster, nth, seen.get(&key).copied());
+            Some((key, action))
+        });
+        for at in clients.pass(cluster) {
+            if let Some(Ok(Outcome::Read(Some(stored)))) = &cluster.history[at].result {
+                seen.insert(cluster.history[at].key.clone(), stored.version);
+            }
+        }
+        if let Some(member) = strike(cluster) {
+            clients.add(member, 2);
+        }
+    }
 }
 
 pub(crate) fn version_of(done: &Done) -> Option<Version> {

@@ -37,6 +37,7 @@ pub mod verify_suspect;
 pub use verify_suspect::{VerifySuspect, VerifySuspectConfig};
 mod ended_streams;
 mod socket_ring;
+mod stream_listener;
 
 pub mod fd_sock;
 

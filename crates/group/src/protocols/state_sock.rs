@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+use super::stream_listener::StreamListener;
 use crate::config::Bytes as ByteCount;
 use crate::wire;
 use crate::{
@@ -72,14 +73,6 @@ const END_MAX: Duration = Duration::from_secs(10);
 
 pub(super) const SOCKETS: TimerKey = TimerKey(4);
 
-#[derive(Default)]
-enum Listener {
-    #[default]
-    Closed,
-    Opening(Token),
-    Open(PhysAddr),
-}
-
 /// The server socket's state before a response.
 pub(super) enum Readiness {
     Ready,
@@ -130,7 +123,7 @@ pub(super) struct StateSockets {
     config: StateSockConfig,
     /// `None` is the transport's address.
     bind: Option<IpAddr>,
-    listener: Listener,
+    listener: StreamListener,
     offers: BTreeMap<Address, Offer>,
     /// Connections that have not told their member, with the bytes so far.
     unidentified: BTreeMap<ConnId, (BytesMut, Time)>,
@@ -146,7 +139,7 @@ impl StateSockets {
         Self {
             config,
             bind,
-            listener: Listener::Closed,
+            listener: StreamListener::Closed,
             offers: BTreeMap::new(),
             unidentified: BTreeMap::new(),
             finishing: BTreeMap::new(),
@@ -159,12 +152,12 @@ impl StateSockets {
 
     pub(super) fn prepare(&mut self, cx: &mut Cx<'_>) -> Readiness {
         match self.listener {
-            Listener::Open(_) if self.offers.len() + self.finishing.len() < self.config.max_pool => {
+            StreamListener::Open(_) if self.offers.len() + self.finishing.len() < self.config.max_pool => {
                 Readiness::Ready
             }
-            Listener::Closed => {
+            StreamListener::Closed => {
                 let StateSockConfig { external_addr, external_port, .. } = self.config;
-                self.listener = Listener::Opening(cx.request(Effect::ListenStreams {
+                self.listener = StreamListener::Opening(cx.request(Effect::ListenStreams {
                     bind: self.bind,
                     ports: vec![self.config.bind_port],
                     external: ExternalAddress::configured(external_addr, external_port),
@@ -178,7 +171,7 @@ impl StateSockets {
 
     /// Keeps the state for this requester; returns the address to connect to.
     pub(super) fn offer(&mut self, cx: &mut Cx<'_>, to: Address, state: Bytes) -> Option<PhysAddr> {
-        let Listener::Open(own) = self.listener else { return None };
+        let own = self.listener.address()?;
         self.offers.insert(to, Offer { state, until: cx.now() + FETCH_MAX });
         self.arm(cx);
         Some(own)
@@ -294,12 +287,12 @@ impl StateSockets {
 
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) -> Option<SocketEvent> {
         match outcome {
-            Outcome::Listening(own) if self.is_opening(token) => {
-                self.listener = Listener::Open(own);
+            Outcome::Listening(own) if self.listener.is_opening(token) => {
+                self.listener = StreamListener::Open(own);
                 Some(SocketEvent::Listening)
             }
-            Outcome::Failed(why) if self.is_opening(token) => {
-                self.listener = Listener::Closed;
+            Outcome::Failed(why) if self.listener.is_opening(token) => {
+                self.listener = StreamListener::Closed;
                 Some(SocketEvent::NotListening(why))
             }
             Outcome::Done => self.finishing.remove(&token).map(|(_, member)| SocketEvent::Sent(member)),
@@ -333,10 +326,6 @@ impl StateSockets {
             Outcome::Closed { conn, is_graceful, .. } => self.closed(cx, conn, is_graceful),
             _ => None,
         }
-    }
-
-    fn is_opening(&self, token: Token) -> bool {
-        matches!(self.listener, Listener::Opening(own) if own == token)
     }
 
     fn arm(&self, cx: &mut Cx<'_>) {
@@ -376,9 +365,7 @@ impl StateSockets {
 
     pub(super) fn close_all(&mut self, cx: &mut Cx<'_>) {
         self.abort(cx);
-        if !matches!(self.listener, Listener::Closed) {
-            cx.request(Effect::CloseListener);
-        }
+        self.listener.close(cx);
         for conn in std::mem::take(&mut self.unidentified).into_keys() {
             close(cx, conn);
         }
@@ -389,11 +376,7 @@ impl StateSockets {
     pub(super) fn probe(&self, out: &mut ProbeOut) {
         out.put("bind_addr", self.bind.map_or_else(String::new, |ip| ip.to_string()));
         out.put_all(&self.config);
-        let port = match self.listener {
-            Listener::Open(own) => own.port,
-            _ => 0,
-        };
-        out.put("actual_bind_port", port);
+        out.put("actual_bind_port", self.listener.port());
     }
 }
 

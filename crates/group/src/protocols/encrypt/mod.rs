@@ -10,17 +10,22 @@
 
 mod asym;
 mod cipher;
+mod count_per_second;
 mod key;
 mod message_cipher;
 
 pub use self::asym::{AsymEncrypt, AsymEncryptConfig, KeyPair};
 pub(super) use self::cipher::EcbKey;
 use self::cipher::Mode;
+pub(super) use self::count_per_second::CountPerSecond;
 pub use self::key::RandomBytes;
 use self::message_cipher::{MessageCipher, Vectors, checked_mode, decrypt_batch, hex, warn_if_ecb};
 pub use crate::SecretKey;
 use crate::config::Password;
 use crate::{Cx, DropReason, HeaderBody, Message, MessageBatch, ProbeOut, Protocol, ProtocolId, StackCount};
+
+/// The kind of a header with which the receiver fetches the key from an external exchange.
+pub(super) const FETCH_KEY: u8 = 2;
 
 crate::properties! {
     /// SYM_ENCRYPT's properties.

@@ -5,3 +5,14 @@ mod ssl;
 
 pub use dh::{DhKeyExchange, DhKeyExchangeConfig};
 pub use ssl::{SslKeyExchange, SslKeyExchangeConfig};
+
+use crate::{Cx, DropReason, Event, KeyRequest};
+
+/// ASYM_ENCRYPT discards the messages that wait for the key.
+fn report_failure(cx: &mut Cx<'_>, request: &KeyRequest, why: &str) {
+    cx.count_drop(DropReason::UnknownKey, |book| {
+        format!("no shared key for messages of {}: {why}", book.member(&request.sender))
+    });
+    let (version, key) = (request.version.clone(), Err(why.to_owned()));
+    cx.raise(Event::SecretKeyFetched { version, key });
+}

@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use super::down::{drop_without_key, is_retransmission};
 use super::key_ring::SharedKey;
-use super::{AsymEncrypt, CountPerSecond, ID, Received};
+use super::{AsymEncrypt, ID, Received};
+use crate::protocols::encrypt::{CountPerSecond, FETCH_KEY};
 use crate::{
     Address, Cx, DropReason, EncryptHeader, Event, GmsKind, HeaderBody, KeyRequest, Message, SecretKey, Time,
     View,
@@ -22,9 +23,6 @@ const WAITING_MESSAGES_MAX: usize = 64;
 const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The keys that are fetched in a second. Each costs a handshake, and a forged message can name any server.
 const FETCHES_PER_SECOND_MAX: u32 = 10;
-
-/// The kind of a header with which the receiver fetches the key.
-const FETCH: u8 = 2;
 
 struct Waiting {
     version: Bytes,
@@ -59,7 +57,7 @@ impl PendingKeys {
         if !has_room || !self.fetches.is_below(now, FETCHES_PER_SECOND_MAX) {
             return Err(DropReason::QueueFull);
         }
-        self.fetches.count += 1;
+        self.fetches.add();
         self.versions.push(version.clone());
         Ok(true)
     }
@@ -90,7 +88,7 @@ impl AsymEncrypt {
             (_, None) => Err(DropReason::MissingHeader),
             // JGroups retransmits a view without the server's address; the sender of the view has the key, too.
             (GmsKind::JoinRsp | GmsKind::View | GmsKind::InstallMergeView, Some(header))
-                if matches!(header.kind, 0 | FETCH) =>
+                if matches!(header.kind, 0 | FETCH_KEY) =>
             {
                 self.receive_with_fetch(cx, kind, header, message, src)
             }
@@ -178,7 +176,7 @@ impl AsymEncrypt {
         let server = self.key_server.clone().filter(|_| !is_coordinator);
         let Some(key) = self.ring.current() else { return drop_without_key(cx) };
         let sent = key.cipher().encrypt(cx, &mut self.vectors, message).map(|header| {
-            let header = EncryptHeader { kind: FETCH, server, ..header };
+            let header = EncryptHeader { kind: FETCH_KEY, server, ..header };
             message.headers.put(ID, HeaderBody::Encrypt(Box::new(header)));
         });
         self.note_sent(cx, sent)

@@ -19,7 +19,6 @@ mod public_keys;
 mod up;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -28,9 +27,9 @@ use self::external::PendingKeys;
 pub use self::key_pair::KeyPair;
 use self::key_ring::{FORMER_KEY_TIME, KeyRing, SharedKey};
 use self::public_keys::PublicKeys;
-use super::RandomBytes;
 use super::cipher::Mode;
 use super::message_cipher::{Vectors, checked_mode, decrypt_batch, has_payload, hex, warn_if_ecb};
+use super::{CountPerSecond, RandomBytes};
 use crate::wire::KEY_BLOCK_MEMBERS_MAX;
 use crate::{
     Address, Control, Cx, Event, GmsHeader, HeaderBody, MergeId, Message, MessageBatch, Pass, ProbeOut,
@@ -140,22 +139,6 @@ impl Merges {
 /// next one. Each costs milliseconds, a tenth of a CPU at most, and a peer that tries many could learn from them. A lower bound
 /// would let fewer forged messages hold back the coordinator's key.
 const FAILED_DECRYPTIONS_MAX: u32 = 100;
-
-/// The number of events in a second.
-#[derive(Default)]
-struct CountPerSecond {
-    since: Time,
-    count: u32,
-}
-
-impl CountPerSecond {
-    fn is_below(&mut self, now: Time, most: u32) -> bool {
-        if now.since(self.since) >= Duration::from_secs(1) {
-            *self = Self { since: now, count: 0 };
-        }
-        self.count < most
-    }
-}
 
 /// A shared key, encrypted for members. An encryption costs some 50 microseconds, and a view with a new key needs one for each
 /// member.

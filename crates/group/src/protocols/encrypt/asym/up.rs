@@ -129,7 +129,7 @@ impl AsymEncrypt {
         let key = bytes.and_then(|bytes| SharedKey::new(bytes.to_vec(), self.mode).ok());
         let key = key.filter(|key| key.has_version(version));
         if key.is_none() {
-            self.failed_decryptions.count += 1;
+            self.failed_decryptions.add();
         }
         key
     }

@@ -56,17 +56,22 @@ impl Group {
         }
     }
 
-    const fn hex(self) -> &'static str {
+    const fn digits(self) -> [&'static str; 3] {
         match self {
-            Self::Bits2048 => P2048,
-            Self::Bits3072 => P3072,
-            Self::Bits4096 => P4096,
+            Self::Bits2048 => [IN_ALL, "", END_OF_2048],
+            Self::Bits3072 => [IN_ALL, IN_3072_AND_4096, END_OF_3072],
+            Self::Bits4096 => [IN_ALL, IN_3072_AND_4096, END_OF_4096],
         }
     }
 
     fn prime(self) -> Vec<u8> {
         let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or_default() as u8;
-        self.hex().as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+        self.digits()
+            .concat()
+            .as_bytes()
+            .chunks_exact(2)
+            .map(|pair| digit(pair[0]) << 4 | digit(pair[1]))
+            .collect()
     }
 
     fn params(self) -> Result<BoxedMontyParams, Unusable> {
@@ -137,9 +142,9 @@ impl PublicKey {
         if !(rest.is_empty() && end.is_empty() && after.is_empty() && tail.is_empty()) || generator != [2] {
             return Err(Unusable);
         }
-        let prime = trimmed(prime);
+        let prime = without_zeros(prime);
         let group = Group::ALL.into_iter().find(|group| group.prime() == prime).ok_or(Unusable)?;
-        let value = trimmed(value).to_vec();
+        let value = without_zeros(value).to_vec();
         let number = BoxedUint::from_be_slice(&value, group.bits()).map_err(|_| Unusable)?;
         let mut last = group.prime();
         // The prime is odd: this is the prime less 1. It and 1 would make a known secret.
@@ -152,8 +157,10 @@ impl PublicKey {
     }
 }
 
-fn trimmed(bytes: &[u8]) -> &[u8] {
-    bytes.strip_prefix(&[0]).unwrap_or(bytes)
+/// Any number of zeros may stand before a number: compared with them, 1 would not be 1.
+fn without_zeros(bytes: &[u8]) -> &[u8] {
+    let first = bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len());
+    &bytes[first..]
 }
 
 /// Returns the content of a DER element, and the bytes behind it. Lengths have at most two bytes.
@@ -188,36 +195,31 @@ fn number(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn encode(group: Group, public: &[u8]) -> Bytes {
+    encoded(group, &number(public))
+}
+
+fn encoded(group: Group, public: &[u8]) -> Bytes {
     let length = number(&group.exponent_bits().to_be_bytes());
     let parameters = tagged(0x30, &[number(&group.prime()), number(&[2]), length].concat());
     let algorithm = tagged(0x30, &[OID, &parameters].concat());
-    let key = tagged(3, &[&[0], &number(public)[..]].concat());
+    let key = tagged(3, &[&[0], public].concat());
     tagged(0x30, &[algorithm, key].concat()).into()
 }
 
-const P2048: &str = "ffffffffffffffffc90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a08798e3404ddef9519b3\
-     cd3a431b302b0a6df25f14374fe1356d6d51c245e485b576625e7ec6f44c42e9a637ed6b0bff5cb6f406b7edee386bfb5a899fa5\
-     ae9f24117c4b1fe649286651ece45b3dc2007cb8a163bf0598da48361c55d39a69163fa8fd24cf5f83655d23dca3ad961c62f356\
-     208552bb9ed529077096966d670c354e4abc9804f1746c08ca18217c32905e462e36ce3be39e772c180e86039b2783a2ec07a28f\
-     b5c55df06f4c52c9de2bcbf6955817183995497cea956ae515d2261898fa051015728e5a8aacaa68ffffffffffffffff";
-const P3072: &str = "ffffffffffffffffc90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a08798e3404ddef9519b3\
-     cd3a431b302b0a6df25f14374fe1356d6d51c245e485b576625e7ec6f44c42e9a637ed6b0bff5cb6f406b7edee386bfb5a899fa5\
-     ae9f24117c4b1fe649286651ece45b3dc2007cb8a163bf0598da48361c55d39a69163fa8fd24cf5f83655d23dca3ad961c62f356\
-     208552bb9ed529077096966d670c354e4abc9804f1746c08ca18217c32905e462e36ce3be39e772c180e86039b2783a2ec07a28f\
-     b5c55df06f4c52c9de2bcbf6955817183995497cea956ae515d2261898fa051015728e5a8aaac42dad33170d04507a33a85521ab\
-     df1cba64ecfb850458dbef0a8aea71575d060c7db3970f85a6e1e4c7abf5ae8cdb0933d71e8c94e04a25619dcee3d2261ad2ee6b\
-     f12ffa06d98a0864d87602733ec86a64521f2b18177b200cbbe117577a615d6c770988c0bad946e208e24fa074e5ab3143db5bfc\
-     e0fd108e4b82d120a93ad2caffffffffffffffff";
-const P4096: &str = "ffffffffffffffffc90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a08798e3404ddef9519b3\
-     cd3a431b302b0a6df25f14374fe1356d6d51c245e485b576625e7ec6f44c42e9a637ed6b0bff5cb6f406b7edee386bfb5a899fa5\
-     ae9f24117c4b1fe649286651ece45b3dc2007cb8a163bf0598da48361c55d39a69163fa8fd24cf5f83655d23dca3ad961c62f356\
-     208552bb9ed529077096966d670c354e4abc9804f1746c08ca18217c32905e462e36ce3be39e772c180e86039b2783a2ec07a28f\
-     b5c55df06f4c52c9de2bcbf6955817183995497cea956ae515d2261898fa051015728e5a8aaac42dad33170d04507a33a85521ab\
-     df1cba64ecfb850458dbef0a8aea71575d060c7db3970f85a6e1e4c7abf5ae8cdb0933d71e8c94e04a25619dcee3d2261ad2ee6b\
-     f12ffa06d98a0864d87602733ec86a64521f2b18177b200cbbe117577a615d6c770988c0bad946e208e24fa074e5ab3143db5bfc\
-     e0fd108e4b82d120a92108011a723c12a787e6d788719a10bdba5b2699c327186af4e23c1a946834b6150bda2583e9ca2ad44ce8\
-     dbbbc2db04de8ef92e8efc141fbecaa6287c59474e6bc05d99b2964fa090c3a2233ba186515be7ed1f612970cee2d7afb81bdd76\
-     2170481cd0069127d5b05aa993b4ea988d8fddc186ffb7dc90a6c08f4df435c934063199ffffffffffffffff";
+/// RFC 3526: the primes have the digits of pi behind the first 64 bits, so that each begins as the next one.
+const IN_ALL: &str = "ffffffffffffffffc90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a08798e\
+     3404ddef9519b3cd3a431b302b0a6df25f14374fe1356d6d51c245e485b576625e7ec6f44c42e9a637ed6b0bff5cb6f406b7edee386bfb\
+     5a899fa5ae9f24117c4b1fe649286651ece45b3dc2007cb8a163bf0598da48361c55d39a69163fa8fd24cf5f83655d23dca3ad961c62f3\
+     56208552bb9ed529077096966d670c354e4abc9804f1746c08ca18217c32905e462e36ce3be39e772c180e86039b2783a2ec07a28fb5c5\
+     5df06f4c52c9de2bcbf6955817183995497cea956ae515d2261898fa051015728e5a8aa";
+const IN_3072_AND_4096: &str = "ac42dad33170d04507a33a85521abdf1cba64ecfb850458dbef0a8aea71575d060c7db3970f85a6e1e4c7abf5a\
+     e8cdb0933d71e8c94e04a25619dcee3d2261ad2ee6bf12ffa06d98a0864d87602733ec86a64521f2b18177b200cbbe117577a615d6c770\
+     988c0bad946e208e24fa074e5ab3143db5bfce0fd108e4b82d120a9";
+const END_OF_2048: &str = "caa68ffffffffffffffff";
+const END_OF_3072: &str = "3ad2caffffffffffffffff";
+const END_OF_4096: &str = "2108011a723c12a787e6d788719a10bdba5b2699c327186af4e23c1a946834b6150bda2583e9ca2ad44ce8dbbb\
+     c2db04de8ef92e8efc141fbecaa6287c59474e6bc05d99b2964fa090c3a2233ba186515be7ed1f612970cee2d7afb81bdd762170481cd0\
+     069127d5b05aa993b4ea988d8fddc186ffb7dc90a6c08f4df435c934063199ffffffffffffffff";
 
 #[cfg(test)]
 mod tests {
@@ -240,6 +242,19 @@ mod tests {
     }
 
     #[test]
+    fn primes_are_those_of_rfc_3526() {
+        let hashes = [
+            "d66436f79bbd6b2e38c0ffbd079be904d2641415e2e67140e09448be9a60890e",
+            "48cf8b092fbce4359d9871abf74f98e25b6163379eaa15cd9087e800c6d1c55c",
+            "4ee95187682bcb230ad26a95205f6920e84708f6251b3894329b09ec23919e33",
+        ];
+        for (group, wanted) in Group::ALL.into_iter().zip(hashes) {
+            let hash = Sha256::digest(group.prime());
+            assert_eq!(hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), wanted);
+        }
+    }
+
+    #[test]
     fn encoded_key_begins_as_javas() {
         let pair = DhPair::generate(Group::Bits2048, &mut Counting(1)).unwrap();
         let start = [
@@ -257,6 +272,7 @@ mod tests {
         *last.last_mut().unwrap() -= 1;
         for value in [vec![0], vec![1], last, group.prime()] {
             assert!(PublicKey::decode(&encode(group, &value)).is_err());
+            assert!(PublicKey::decode(&encoded(group, &tagged(2, &[&[0, 0], &value[..]].concat()))).is_err());
         }
         assert!(PublicKey::decode(&encode(group, &[3])).is_ok());
         let usual = encode(group, &[3]);

@@ -10,7 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::keys::{DhPair, Group, PublicKey, Unusable};
-use crate::protocols::encrypt::{EcbKey, RandomBytes};
+use super::report_failure;
+use crate::protocols::encrypt::{CountPerSecond, EcbKey, RandomBytes};
 use crate::{
     Address, Control, Cx, DhHeader, DropReason, Event, HeaderBody, HeaderIds, KeyRequest, Message,
     MessageBatch, Pass, ProbeOut, Protocol, ProtocolId, SecretKey, Time, TimerKey,
@@ -75,8 +76,7 @@ pub struct DhKeyExchange {
     /// The group of the last answer: JGroups refuses requests in another one.
     group: Group,
     fetches: Vec<Fetch>,
-    /// The answers since this time.
-    answers: (Time, u32),
+    answers: CountPerSecond,
     served: u64,
     fetched: u64,
     failed: u64,
@@ -92,7 +92,7 @@ impl DhKeyExchange {
             pairs: Vec::new(),
             group: Group::Bits2048,
             fetches: Vec::new(),
-            answers: (Time::ZERO, 0),
+            answers: CountPerSecond::default(),
             served: 0,
             fetched: 0,
             failed: 0,
@@ -127,11 +127,7 @@ impl DhKeyExchange {
 
     fn give_up(&mut self, cx: &mut Cx<'_>, request: &KeyRequest, why: &str) {
         self.failed += 1;
-        cx.count_drop(DropReason::UnknownKey, |book| {
-            format!("no shared key for messages of {}: {why}", book.member(&request.sender))
-        });
-        let (version, key) = (request.version.clone(), Err(why.to_owned()));
-        cx.raise(Event::SecretKeyFetched { version, key });
+        report_failure(cx, request, why);
     }
 
     fn repeat(&mut self, cx: &mut Cx<'_>) {
@@ -184,13 +180,10 @@ impl DhKeyExchange {
         if !cx.view().is_some_and(|view| view.contains(src)) {
             return Err(DropReason::NotMember);
         }
-        if cx.now().since(self.answers.0) >= Duration::from_secs(1) {
-            self.answers = (cx.now(), 0);
-        }
-        if self.answers.1 >= ANSWERS_PER_SECOND_MAX {
+        if !self.answers.is_below(cx.now(), ANSWERS_PER_SECOND_MAX) {
             return Err(DropReason::QueueFull);
         }
-        self.answers.1 += 1;
+        self.answers.add();
         let Some(key) = self.key.clone() else { return Err(DropReason::UnknownKey) };
         let public = PublicKey::decode(dh_key).map_err(|Unusable| DropReason::Malformed)?;
         if !self.pairs.iter().any(|(group, _)| *group == public.group) {

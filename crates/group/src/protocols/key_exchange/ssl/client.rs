@@ -10,8 +10,9 @@ use zeroize::Zeroizing;
 
 use super::server::close;
 use super::{OPTIONS, SslKeyExchangeConfig};
+use crate::protocols::key_exchange::report_failure;
 use crate::wire::{self, KEY_REQUEST, KEY_RESPONSE_BYTES_MAX, KeyResponseError};
-use crate::{ConnId, Cx, DropReason, Effect, Event, KeyRequest, PhysAddr, SecretKey, Time, Token};
+use crate::{ConnId, Cx, Effect, Event, KeyRequest, PhysAddr, SecretKey, Time, Token};
 
 /// The keys that are fetched at once; ASYM_ENCRYPT wants fewer.
 const FETCHES_MAX: usize = 8;
@@ -76,11 +77,7 @@ impl Client {
 
     fn give_up(&mut self, cx: &mut Cx<'_>, request: &KeyRequest, why: &str) {
         self.failed += 1;
-        cx.count_drop(DropReason::UnknownKey, |book| {
-            format!("no shared key for messages of {}: {why}", book.member(&request.sender))
-        });
-        let (version, key) = (request.version.clone(), Err(why.to_owned()));
-        cx.raise(Event::SecretKeyFetched { version, key });
+        report_failure(cx, request, why);
     }
 
     /// Tries the next address.

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{OPTIONS, SslKeyExchangeConfig};
+use crate::protocols::encrypt::FETCH_KEY;
+use crate::protocols::stream_listener::StreamListener;
 use crate::wire::{self, KEY_REQUEST};
 use crate::{
     Address, ConnId, Cx, DropReason, Effect, HeaderBody, Message, PhysAddr, ProtocolId, SecretKey, Time,
@@ -13,26 +15,19 @@ use crate::{
 
 /// The connections that have not asked for the key yet; one more closes the oldest.
 const CLIENTS_MAX: usize = 64;
-/// The messages that wait for the server's address; more go without it, and receivers try all ports.
+/// This member's own messages that wait for the server's address; more go without it, and receivers try all ports. The largest
+/// are views: one of 4,096 members has less than 200 KiB.
 const HELD_MESSAGES_MAX: usize = 64;
 
 /// How long a former coordinator still serves the key. The leader of a merge makes the key of the merged group, and may not be its
 /// coordinator. JGroups closes at once, which such a merge does not survive.
 const LINGER_TIME: Duration = Duration::from_secs(60);
 
-#[derive(Default)]
-enum Listener {
-    /// This member is not coordinator, or no port was free.
-    #[default]
-    Closed,
-    Opening(Token),
-    Open(PhysAddr),
-}
-
 pub(super) struct Server {
     /// `None` is the transport's address.
     bind: Option<IpAddr>,
-    listener: Listener,
+    /// Closed: this member is not coordinator, or no port was free.
+    listener: StreamListener,
     /// This member is no longer coordinator, and closes then.
     close_at: Option<Time>,
     key: Option<SecretKey>,
@@ -47,7 +42,7 @@ impl Server {
     pub(super) const fn new(bind: Option<IpAddr>) -> Self {
         Self {
             bind,
-            listener: Listener::Closed,
+            listener: StreamListener::Closed,
             close_at: None,
             key: None,
             clients: BTreeMap::new(),
@@ -61,11 +56,8 @@ impl Server {
     }
 
     /// 0: it does not listen.
-    pub(super) const fn port(&self) -> u16 {
-        match self.listener {
-            Listener::Open(own) => own.port,
-            _ => 0,
-        }
+    pub(super) fn port(&self) -> u16 {
+        self.listener.port()
     }
 
     pub(super) const fn served(&self) -> u64 {
@@ -80,15 +72,15 @@ impl Server {
 
     pub(super) fn open(&mut self, cx: &mut Cx<'_>, config: &SslKeyExchangeConfig) {
         self.close_at = None;
-        if matches!(self.listener, Listener::Closed) {
+        if self.listener.is_closed() {
             let (bind, ports) = (self.bind, config.ports().collect());
             let effect = Effect::ListenStreams { bind, ports, external: None, options: OPTIONS };
-            self.listener = Listener::Opening(cx.request(effect));
+            self.listener = StreamListener::Opening(cx.request(effect));
         }
     }
 
     pub(super) fn is_opening(&self, token: Token) -> bool {
-        matches!(self.listener, Listener::Opening(own) if own == token)
+        self.listener.is_opening(token)
     }
 
     pub(super) fn listening(&mut self, cx: &mut Cx<'_>, token: Token, own: PhysAddr) {
@@ -99,7 +91,7 @@ impl Server {
         let phys = cx.shared().phys;
         let own = if self.bind.is_none() { PhysAddr { port: own.port, ..phys } } else { own };
         tracing::debug!(%own, "serving the shared key");
-        self.listener = Listener::Open(own);
+        self.listener = StreamListener::Open(own);
         self.release(cx);
     }
 
@@ -107,7 +99,7 @@ impl Server {
         cx.count_drop(DropReason::UnknownKey, |_| {
             format!("this member cannot serve the shared key ({why}): members that join it read nothing")
         });
-        self.listener = Listener::Closed;
+        self.listener = StreamListener::Closed;
         self.release(cx);
     }
 
@@ -121,16 +113,14 @@ impl Server {
 
     /// This member is not coordinator.
     pub(super) fn close_later(&mut self, now: Time) {
-        if !matches!(self.listener, Listener::Closed) {
+        if !self.listener.is_closed() {
             self.close_at.get_or_insert(now + LINGER_TIME);
         }
     }
 
     pub(super) fn close(&mut self, cx: &mut Cx<'_>) {
         self.close_at = None;
-        if !matches!(std::mem::take(&mut self.listener), Listener::Closed) {
-            cx.request(Effect::CloseListener);
-        }
+        self.listener.close(cx);
         for conn in std::mem::take(&mut self.clients).into_keys() {
             close(cx, conn);
         }
@@ -148,17 +138,17 @@ impl Server {
     /// Puts the server's address into a message whose receivers fetch the key. Returns false if the message has to
     /// wait for the address, and was taken.
     pub(super) fn name_in(&mut self, message: &mut Message) -> bool {
-        if matches!(self.listener, Listener::Closed) {
+        if self.listener.is_closed() {
             return true;
         }
         let Some(HeaderBody::Encrypt(header)) = message.headers.get(ProtocolId::ASYM_ENCRYPT) else {
             return true;
         };
-        if header.kind != 2 || header.server.is_some() {
+        if header.kind != FETCH_KEY || header.server.is_some() {
             return true;
         }
-        match self.listener {
-            Listener::Open(own) => {
+        match self.listener.address() {
+            Some(own) => {
                 let mut header = header.clone();
                 header.server = Some(Address::Ip(own));
                 message.headers.put(ProtocolId::ASYM_ENCRYPT, HeaderBody::Encrypt(header));
@@ -179,7 +169,7 @@ impl Server {
     }
 
     pub(super) fn accept(&mut self, cx: &mut Cx<'_>, config: &SslKeyExchangeConfig, conn: ConnId) {
-        if !matches!(self.listener, Listener::Open(_)) {
+        if self.listener.address().is_none() {
             return close(cx, conn);
         }
         if self.clients.len() >= CLIENTS_MAX
