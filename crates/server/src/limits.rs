@@ -386,6 +386,9 @@ pub const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same for servers that still have a removed cache.
 pub const REMOVAL_TIMEOUT: Duration = ROLLOUT_TIMEOUT;
 
+/// Bytes of an error's text. Clients with the default [`Limits`](consort_hotrod::Limits) accept 64 KiB.
+pub const ERROR_TEXT_MAX: usize = 64 * 1024;
+
 /// The interval in which a request to enable or disable rebalancing looks whether the coordinator has applied it.
 pub const REBALANCING_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 

@@ -4,7 +4,7 @@ use crate::catalog::data_directory::DataError;
 use crate::catalog::definition::DefinitionError;
 use crate::limits::{CACHE_NAME_MAX, CACHES_MAX};
 use crate::names::is_internal;
-use crate::reply::{Refusal, exception};
+use crate::reply::{Answer, Refusal, exception};
 
 /// A failed request about a cache's definition. Texts with a code, and that of [`AdminError::NotIndexed`], are Infinispan's.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +89,12 @@ impl From<AdminError> for Refusal {
             AdminError::NotIndexed(_) => Self::of(exception::CACHE, text),
             _ => Self::new(text),
         }
+    }
+}
+
+impl From<AdminError> for Answer {
+    fn from(error: AdminError) -> Self {
+        Refusal::from(error).into()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use consort_cache::ReadFrom;
+use consort_cache::{RawCache, ReadFrom};
 use consort_hotrod::ops::bulk::Request as BulkRequest;
 use consort_hotrod::ops::counter::{self, Action};
 use consort_hotrod::ops::multimap::Action as MultimapAction;
@@ -22,6 +22,8 @@ use crate::ops::session::Session;
 use crate::ops::{admin, bulk, multimap, transactions, value_pieces};
 use crate::reply::ResponseBytes;
 use crate::reply::{Answer, Refusal};
+use crate::security::access::{acts_on, task_of};
+use crate::security::role::Permission;
 use crate::security::scope::{ActsOn, Scope};
 
 const OPCODES: &[Opcode] = &[
@@ -299,7 +301,17 @@ async fn answer_iteration(
         iteration::Request::Start(start) => {
             Box::pin(IterationQuery::from_start(&session.caches, served, start)).await
         }
-        _ => Ok(None),
+        iteration::Request::Next(id) | iteration::Request::End(id) => {
+            // The header may name another cache.
+            let refusal = |cache: &RawCache| {
+                let scope = Scope::Cache(cache.name());
+                session.access.refusal_of(Permission::BulkRead, scope, request.opcode().name())
+            };
+            if let Some(refusal) = session.iterations.cache_of(id).as_ref().and_then(refusal) {
+                return refusal;
+            }
+            Ok(None)
+        }
     };
     match rows {
         Ok(rows) => {
@@ -335,7 +347,7 @@ async fn permitted(
     header: &RequestHeader,
     body: &RequestBody,
 ) -> Result<Option<Arc<ServedCache>>, Answer> {
-    let acts_on = ActsOn::of(body.opcode());
+    let acts_on = acts_on(body.opcode(), task_of(body));
     let refusal = |scope: Scope<'_>| session.access.refusal(header.cache.as_str(), body, scope);
     if let Some(refusal) = refusal(acts_on.scope()) {
         return Err(refusal);
@@ -346,13 +358,24 @@ async fn permitted(
         // Without the cache, its roles are unknown.
         Err(answer) => return Err(refusal(Scope::Global).unwrap_or(answer)),
     };
-    if acts_on == ActsOn::HeaderCache && session.access.depends_on_cache() {
-        let scope = served.as_ref().map_or(Scope::Global, |served| Scope::Cache(served.cache.name()));
-        if let Some(refusal) = refusal(scope) {
-            return Err(refusal);
-        }
+    match refusal_in(session, header, body, served.as_deref()) {
+        Some(refusal) => Err(refusal),
+        None => Ok(served),
     }
-    Ok(served)
+}
+
+/// Also checks a user with the same permissions in all caches: the users may have been replaced during the search.
+fn refusal_in(
+    session: &Session,
+    header: &RequestHeader,
+    body: &RequestBody,
+    served: Option<&ServedCache>,
+) -> Option<Answer> {
+    if ActsOn::of(body.opcode()) != ActsOn::HeaderCache {
+        return None;
+    }
+    let scope = served.map_or(Scope::Global, |served| Scope::Cache(served.cache.name()));
+    session.access.refusal(header.cache.as_str(), body, scope)
 }
 
 async fn served(
@@ -373,6 +396,8 @@ async fn served(
     // which knows its cache; none may wait here, because their order matters.
     let is_of_cache = match body {
         RequestBody::Server(server::Request::Ping) => !name.is_empty(),
+        // Clients name its cache, and recognise a removed one by the response.
+        RequestBody::Iteration(_) => true,
         body => ActsOn::of(body.opcode()) == ActsOn::HeaderCache,
     };
     if !is_of_cache {
@@ -431,13 +456,18 @@ mod tests {
     use bytes::Bytes;
     use consort_hotrod::Expiration;
     use consort_hotrod::ops::multimap;
+    use std::collections::BTreeMap;
     use std::pin::pin;
     use std::task::{Context, Waker};
 
     use super::*;
+    use crate::catalog::registry::Lifecycle;
     use crate::compute_pool::processors;
     use crate::limits::SCANS_PER_PROCESSOR;
     use crate::security::access::Authorization;
+    use crate::security::role::{Grants, Permissions};
+    use crate::security::users::User;
+    use crate::security::{Security, SecuritySettings, properties};
     use crate::single_member;
 
     #[test]
@@ -489,5 +519,36 @@ mod tests {
         assert_eq!(session.scans.available_permits(), 1, "a scan returns its permit");
         drop(all_but_one);
         assert_eq!(session.scans.available_permits(), permits);
+    }
+
+    #[tokio::test]
+    async fn users_that_are_replaced_while_a_cache_is_found_are_checked_again() {
+        let users = |by_cache: &[&str]| {
+            let read = |name: &&str| ((*name).to_owned(), Permissions::new(&[Permission::Read]));
+            let by_cache = by_cache.iter().map(read).collect();
+            let grants = Arc::new(Grants { by_cache, ..Grants::default() });
+            properties::users("alice=a", &BTreeMap::new(), |_, _| grants.clone()).unwrap()
+        };
+        let caches = Arc::new(single_member::caches("replaced-users", Arc::default()).await);
+        let settings =
+            SecuritySettings { users: Some(users(&["few"])), allow_cleartext: true, ..Default::default() };
+        let security = Security::new(settings).unwrap();
+        let access = Authorization::new(&security);
+        let alice = User { name: "alice".into(), permissions: Permissions::default() };
+        access.grant(&alice, Arc::default()).unwrap();
+        let (session, _pushes) = Session::new(caches.clone(), access);
+        let key = Bytes::from_static(b"few");
+        let definition = Bytes::from_static(br#"{"local-cache":{}}"#);
+        assert!(caches.definitions.add(&key, definition, Lifecycle::Volatile).await.unwrap());
+
+        let mut header = RequestHeader::new(1, ProtocolVersion::NEWEST);
+        header.cache = "few".into();
+        let get = RequestBody::Map(map::Request::Get(Bytes::new()));
+        let served = permitted(&session, &header, &get).await.ok().flatten().unwrap();
+        assert!(refusal_in(&session, &header, &get, Some(&served)).is_none());
+        security.authenticator.as_ref().unwrap().replace(users(&[])).unwrap();
+        assert!(!session.access.depends_on_cache());
+        let refused = refusal_in(&session, &header, &get, Some(&served)).unwrap();
+        assert!(matches!(&refused.body, ResponseBody::Error(text) if text.as_str().contains("ISPN000287")));
     }
 }

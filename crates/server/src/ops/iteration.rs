@@ -38,6 +38,7 @@ struct IterationTable {
 }
 
 struct OpenIteration {
+    cache: RawCache,
     used: Mutex<Instant>,
     progress: tokio::sync::Mutex<Progress>,
 }
@@ -119,6 +120,10 @@ impl Iterations {
         Some((id, self.all().walking.get(&id)?.clone()))
     }
 
+    pub(crate) fn cache_of(&self, id: &Text) -> Option<RawCache> {
+        self.get(id).map(|(_, walking)| walking.cache.clone())
+    }
+
     pub(crate) async fn answer(
         &self,
         responses: &Responses,
@@ -189,7 +194,8 @@ impl Iterations {
             cache: cache.clone(),
             conversion: conversion.cloned(),
         };
-        let walking = OpenIteration { used: Mutex::new(now), progress: tokio::sync::Mutex::new(progress) };
+        let (used, progress) = (Mutex::new(now), tokio::sync::Mutex::new(progress));
+        let walking = OpenIteration { cache: cache.clone(), used, progress };
         let mut all = self.all();
         if all.walking.len() >= ITERATIONS_MAX {
             all.walking.retain(|_, walking| !walking.idles(now));

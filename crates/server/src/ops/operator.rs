@@ -17,6 +17,7 @@ use crate::ops::session::Session;
 use crate::ops::task_params::Params;
 use crate::reply::{Answer, Refusal};
 use crate::security::operator_tasks;
+use crate::security::scope::Scope;
 
 /// A list in JSON, whose bytes are reserved item by item.
 struct JsonList {
@@ -82,94 +83,126 @@ impl Question {
     }
 }
 
-pub(super) async fn answer(
-    session: &Session,
-    question: Question,
-    params: &Params,
-) -> Result<Answer, Refusal> {
-    let (state, responses) = (ClusterState(&session.caches), &session.responses);
-    let text = match question {
-        Question::Config => {
-            let form = form_of(params)?;
-            state.shown_definition(&params.needed("name")?, form).await?
+/// A question with its parameters, and the connection whose user asks it.
+pub(super) struct Asked<'a> {
+    pub(super) session: &'a Session,
+    pub(super) task: &'a str,
+    pub(super) params: &'a Params,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) async fn answer(&self, question: Question) -> Result<Answer, Answer> {
+        let responses = &self.session.responses;
+        let text = match question {
+            Question::Config => {
+                let form = form_of(self.params)?;
+                self.state().shown_definition(&self.needed_cache().await?, form).await?
+            }
+            Question::Description => self.state().description(&self.needed_cache().await?).await?.to_string(),
+            Question::Members => self.state().members_in_json().await?.to_string(),
+            Question::Segments => {
+                let segments = |served: &ServedCache| self.state().segments_in_json(served);
+                return self.of_caches(String::new(), "segments", segments).await;
+            }
+            Question::Rebalancing => return self.rebalancing().await,
+            Question::EnableRebalancing | Question::DisableRebalancing => {
+                let is_enabled = question == Question::EnableRebalancing;
+                let name = self.cache().await?;
+                self.session.caches.rebalancing.set(name.as_deref(), is_enabled).await?;
+                return self.rebalancing().await;
+            }
+            Question::Clients => return self.clients().await,
+        };
+        let held = responses.hold(text.len()).await?;
+        Ok(result(text).holding(held))
+    }
+
+    fn state(&self) -> ClusterState<'a> {
+        ClusterState(&self.session.caches)
+    }
+
+    fn refusal(&self, scope: Scope<'_>) -> Option<Answer> {
+        let needed = operator_tasks::needed(self.task)?;
+        self.session.access.refusal_of(needed, scope, &format!("EXEC of {}", self.task))
+    }
+
+    /// The cache of this name, which may be an alias, if clients have defined it and the user has the permission in it.
+    async fn permitted_cache(&self, name: &str) -> Result<String, Answer> {
+        let name = match self.state().defined_name(name).await {
+            Ok(name) => name,
+            // Without the cache, its roles are unknown.
+            Err(error) => return Err(self.refusal(Scope::Global).unwrap_or_else(|| error.into())),
+        };
+        self.refusal(Scope::Cache(&name)).map_or(Ok(name), Err)
+    }
+
+    async fn needed_cache(&self) -> Result<String, Answer> {
+        self.permitted_cache(&self.params.needed("name")?).await
+    }
+
+    /// `None` if the question is about all caches.
+    async fn cache(&self) -> Result<Option<String>, Answer> {
+        match self.params.get("name").filter(|name| !name.is_empty()) {
+            Some(name) => self.permitted_cache(&name).await.map(Some),
+            None => Ok(None),
         }
-        Question::Description => state.description(&params.needed("name")?).await?.to_string(),
-        Question::Members => state.members_in_json().await?.to_string(),
-        Question::Segments => {
-            let segments = |served: &ServedCache| state.segments_in_json(served);
-            let list = JsonList::begin(responses, String::new()).await?;
-            return of_caches(session, params, list, "segments", segments).await;
+    }
+
+    /// One cache, or all that clients have defined and this server serves, without those in which the user lacks the permission. The
+    /// answer is a list, or an object whose text begins like this.
+    async fn of_caches(
+        &self,
+        object: String,
+        member: &str,
+        of: impl Fn(&ServedCache) -> Value,
+    ) -> Result<Answer, Answer> {
+        let caches = &self.session.caches;
+        let mut list = JsonList::begin(&self.session.responses, object).await?;
+        let served = match self.cache().await? {
+            Some(name) => {
+                let served = caches.find(&name).await?.ok_or_else(|| AdminError::None(name.clone()))?;
+                vec![(name, served)]
+            }
+            None => caches.all(),
+        };
+        for (name, served) in
+            served.into_iter().filter(|(name, _)| self.refusal(Scope::Cache(name)).is_none())
+        {
+            list.push(&json!({"cache": name, member: of(&served)})).await?;
+            // With a thousand caches, other connections of this thread run in between.
+            tokio::task::yield_now().await;
         }
-        Question::Rebalancing => return rebalancing(session, params).await,
-        Question::EnableRebalancing | Question::DisableRebalancing => {
-            let name = match params.get("name").filter(|name| !name.is_empty()) {
-                Some(name) => Some(state.defined_name(&name).await?),
-                None => None,
-            };
-            let is_enabled = question == Question::EnableRebalancing;
-            session.caches.rebalancing.set(name.as_deref(), is_enabled).await?;
-            return rebalancing(session, params).await;
+        Ok(list.finish())
+    }
+
+    async fn rebalancing(&self) -> Result<Answer, Answer> {
+        let setting = self.session.caches.rebalancing.setting().await?;
+        let object = format!("{{\"is_enabled\":{},\"caches\":", setting.is_enabled());
+        let of = |served: &ServedCache| self.state().rebalancing_in_json(served, &setting);
+        self.of_caches(object, "rebalancing", of).await
+    }
+
+    async fn clients(&self) -> Result<Answer, Answer> {
+        let after = self.params.get("after").filter(|after| !after.is_empty());
+        let after: u64 = match &after {
+            Some(after) => {
+                after.parse().map_err(|_| Refusal::new(format!("after cannot be {after}: it is an id")))?
+            }
+            None => 0,
+        };
+        let page = self.session.caches.telemetry.clients.page(after, CLIENTS_PER_PAGE);
+        let mut list = JsonList::begin(&self.session.responses, String::new()).await?;
+        for row in page {
+            list.push(&client_in_json(&row)).await?;
         }
-        Question::Clients => return clients(session, params).await,
-    };
-    let held = responses.hold(text.len()).await?;
-    Ok(result(text).holding(held))
+        Ok(list.finish())
+    }
 }
 
 fn form_of(params: &Params) -> Result<ShownForm, AdminError> {
     let Some(name) = params.get("format").filter(|name| !name.is_empty()) else { return Ok(ShownForm::Json) };
     let invalid = || DefinitionError::Invalid { attribute: "format".to_owned(), value: name.clone() };
     Ok(ShownForm::from_name(&name).ok_or_else(invalid)?)
-}
-
-/// One cache, or all that clients have defined and this server serves.
-async fn of_caches(
-    session: &Session,
-    params: &Params,
-    mut list: JsonList,
-    member: &str,
-    of: impl Fn(&ServedCache) -> Value,
-) -> Result<Answer, Refusal> {
-    let caches = &session.caches;
-    let served = match params.get("name").filter(|name| !name.is_empty()) {
-        Some(name) => {
-            let name = ClusterState(caches).defined_name(&name).await?;
-            let served = caches.find(&name).await?.ok_or_else(|| AdminError::None(name.clone()))?;
-            vec![(name, served)]
-        }
-        None => caches.all(),
-    };
-    for (name, served) in served {
-        list.push(&json!({"cache": name, member: of(&served)})).await?;
-        // With a thousand caches, other connections of this thread run in between.
-        tokio::task::yield_now().await;
-    }
-    Ok(list.finish())
-}
-
-async fn rebalancing(session: &Session, params: &Params) -> Result<Answer, Refusal> {
-    let state = ClusterState(&session.caches);
-    let setting = session.caches.rebalancing.setting().await?;
-    let object = format!("{{\"is_enabled\":{},\"caches\":", setting.is_enabled());
-    let list = JsonList::begin(&session.responses, object).await?;
-    let of = |served: &ServedCache| state.rebalancing_in_json(served, &setting);
-    of_caches(session, params, list, "rebalancing", of).await
-}
-
-async fn clients(session: &Session, params: &Params) -> Result<Answer, Refusal> {
-    let after = params.get("after").filter(|after| !after.is_empty());
-    let after: u64 = match &after {
-        Some(after) => {
-            after.parse().map_err(|_| Refusal::new(format!("after cannot be {after}: it is an id")))?
-        }
-        None => 0,
-    };
-    let page = session.caches.telemetry.clients.page(after, CLIENTS_PER_PAGE);
-    let mut list = JsonList::begin(&session.responses, String::new()).await?;
-    for row in page {
-        list.push(&client_in_json(&row)).await?;
-    }
-    Ok(list.finish())
 }
 
 fn client_in_json(row: &ClientRow) -> Value {

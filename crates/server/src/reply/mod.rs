@@ -6,8 +6,12 @@ use consort_hotrod::{ResponseBody, Status};
 use consort_memory::Reservation;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::limits::ERROR_TEXT_MAX;
 use crate::reply::exception::{class_of, with_class};
 use crate::reply::key_error::describe_key;
+
+/// The end of a text that is cut off.
+const CUT_OFF: &str = "…";
 
 #[derive(Debug)]
 pub(crate) struct ResponseBytes {
@@ -48,8 +52,15 @@ impl Answer {
         Self::new(Status::Success, body)
     }
 
+    /// A longer text is cut off: it has a value of the request, which may have 64 MiB, and errors have no reservation.
     pub(crate) fn error(status: Status, text: impl Into<String>) -> Self {
-        Self::new(status, ResponseBody::Error(with_class(text.into()).into()))
+        let mut text = with_class(text.into());
+        if text.len() > ERROR_TEXT_MAX {
+            text.truncate(text.floor_char_boundary(ERROR_TEXT_MAX - CUT_OFF.len()));
+            text.push_str(CUT_OFF);
+            text.shrink_to_fit();
+        }
+        Self::new(status, ResponseBody::Error(text.into()))
     }
 
     /// The exception's name tells clients that the cache does not exist (facts section 2.5).

@@ -49,6 +49,11 @@ impl Authorization {
         self.user.get().is_some_and(|user| user.is_removed())
     }
 
+    /// Otherwise all clients have all permissions.
+    pub(crate) const fn has_users(&self) -> bool {
+        self.authenticator.is_some()
+    }
+
     /// Whether the user has permissions of its own in some caches, so that [`Scope`]s differ.
     pub(crate) fn depends_on_cache(&self) -> bool {
         self.user.get().is_some_and(|user| user.depends_on_cache())
@@ -56,11 +61,7 @@ impl Authorization {
 
     /// `cache` is the name in the header.
     pub(crate) fn refusal(&self, cache: &str, body: &RequestBody, scope: Scope<'_>) -> Option<Answer> {
-        let task = match body {
-            RequestBody::Task(task::Request::Exec(task, _)) => Some(task.as_str()),
-            _ => None,
-        };
-        self.refusal_of_operation(cache, body.opcode(), task, scope)
+        self.refusal_of_operation(cache, body.opcode(), task_of(body), scope)
     }
 
     /// The rest of the request does not influence the decision. `resolve` returns the cache of a name, if this server has it; without it,
@@ -71,7 +72,7 @@ impl Authorization {
         resolve: impl FnOnce(&str) -> Option<String>,
     ) -> Option<Answer> {
         let (task, cache) = (head.task.as_ref().map(Text::as_str), head.header.cache.as_str());
-        let acts_on = ActsOn::of(head.opcode);
+        let acts_on = acts_on(head.opcode, task);
         let found = match acts_on {
             ActsOn::HeaderCache if self.depends_on_cache() => resolve(cache),
             _ => None,
@@ -138,6 +139,19 @@ impl Authorization {
         };
         Answer::success(ResponseBody::Auth(response))
     }
+}
+
+/// The name of the task that a request executes.
+pub(crate) fn task_of(body: &RequestBody) -> Option<&str> {
+    match body {
+        RequestBody::Task(task::Request::Exec(task, _)) => Some(task.as_str()),
+        _ => None,
+    }
+}
+
+/// `task` is the name of the task that a request executes.
+pub(crate) fn acts_on(opcode: Opcode, task: Option<&str>) -> ActsOn {
+    if task.is_some_and(operator_tasks::shows_caches) { ActsOn::OwnCaches } else { ActsOn::of(opcode) }
 }
 
 /// The response to a request that needs authentication (facts section 2.1).

@@ -24,6 +24,11 @@ pub(crate) const DISABLE_REBALANCING: &str = "@@cluster@disablerebalancing";
 /// Connections of this server, with the parameter `after`, the id of the last known one.
 pub(crate) const CLIENTS: &str = "@@server@clients";
 
+/// Whether the answer is about single caches, in which the user may have permissions of its own.
+pub(crate) fn shows_caches(task: &str) -> bool {
+    matches!(task, CONFIG | DESCRIBE | SEGMENTS | REBALANCING)
+}
+
 pub(crate) fn needed(task: &str) -> Option<Permission> {
     Some(match task {
         CONFIG | DESCRIBE | MEMBERS | SEGMENTS | REBALANCING => Permission::Monitor,

@@ -8,7 +8,7 @@ use consort_hotrod::Opcode;
 pub(crate) enum ActsOn {
     /// The cache that the header names.
     HeaderCache,
-    /// The caches of a transaction or of a stream, whatever the header names.
+    /// The caches of a transaction, a stream or an iteration, or those of a task, whatever the header names.
     OwnCaches,
     /// No cache of clients.
     Server,
@@ -36,8 +36,6 @@ impl ActsOn {
             | Opcode::PutAll
             | Opcode::GetAll
             | Opcode::IterationStart
-            | Opcode::IterationNext
-            | Opcode::IterationEnd
             | Opcode::AddClientListener
             | Opcode::RemoveClientListener
             | Opcode::AddBloomListener
@@ -61,6 +59,8 @@ impl ActsOn {
             | Opcode::EndGetStream
             | Opcode::NextPutStream
             | Opcode::EndPutStream
+            | Opcode::IterationNext
+            | Opcode::IterationEnd
             | Opcode::CommitTx
             | Opcode::RollbackTx
             | Opcode::ForgetTx => Self::OwnCaches,

@@ -4,6 +4,7 @@ mod aliases;
 mod authentication;
 mod budgets;
 mod bulk;
+mod cache_roles;
 mod chunked_values;
 mod client;
 mod configurations;

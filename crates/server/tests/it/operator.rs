@@ -61,6 +61,13 @@ async fn connected_clients_are_listed_with_their_counts() {
     let refused =
         client.ask("", RequestBody::Task(task::Request::Exec("@@server@clients".into(), wrong))).await;
     assert!(error(&refused).contains("after cannot be x"), "{refused:?}");
+    // The value is not repeated as a whole: it may have 64 MiB.
+    let long = vec![b'x'; 1024 * 1024].into();
+    let params = vec![("after".into(), long)];
+    let refused =
+        client.ask("", RequestBody::Task(task::Request::Exec("@@server@clients".into(), params))).await;
+    assert!(error(&refused).starts_with("after cannot be xxx") && error(&refused).ends_with('…'));
+    assert!(error(&refused).len() <= 64 * 1024, "{}", error(&refused).len());
     drop(other);
     eventually(&mut client, ("@@server@clients", ""), |rows| rows.as_array().map(Vec::len) == Some(1)).await;
 }
