@@ -1,6 +1,9 @@
-//! The owners of a cache's segments, counted for operators.
+//! The owners of a cache's segments, counted for operators: in one pass over the owners, because a replicated cache can have
+//! hundreds of each segment.
 
-use consort_cache::{Address, Availability, CapacityFactor, Phase, Topology};
+use std::collections::{BTreeMap, BTreeSet};
+
+use consort_cache::{Address, Availability, CapacityFactor, Phase, Segment, Topology};
 use serde_json::{Value, json};
 
 /// Infinispan's names; it has none for a cold start.
@@ -23,43 +26,62 @@ pub(crate) fn availability_name(topology: &Topology) -> &'static str {
 
 /// Entries that only these owners had are lost when the cache becomes available.
 pub(crate) fn segments_without_owner(topology: &Topology) -> usize {
-    let (owners, away) = (topology.read_owners(), topology.away());
-    let is_lost = |segment| owners.owners(segment).all(|owner| away.contains(owner));
-    owners.segments().filter(|segment| is_lost(*segment)).count()
+    segments_with_fewer(topology, 1)
 }
 
 /// Segments with fewer reachable owners than the members could have.
 fn segments_with_fewer_owners(topology: &Topology) -> usize {
-    let (owners, away) = (topology.read_owners(), topology.away());
     let can_own = topology.members.iter().filter(|one| one.member.capacity != CapacityFactor::ZERO).count();
-    let wanted = can_own.min(usize::from(owners.owner_count()));
-    let present = |segment| owners.owners(segment).filter(|owner| !away.contains(owner)).count();
+    segments_with_fewer(topology, can_own.min(usize::from(topology.read_owners().owner_count())))
+}
+
+fn segments_with_fewer(topology: &Topology, wanted: usize) -> usize {
+    let (owners, away) = (topology.read_owners(), away(topology));
+    let present = |segment| owners.owners(segment).filter(|owner| !away.contains(owner)).take(wanted).count();
     owners.segments().filter(|segment| present(*segment) < wanted).count()
+}
+
+fn away(topology: &Topology) -> BTreeSet<&Address> {
+    topology.away().iter().collect()
 }
 
 /// Segments whose owners differ after the rebalance in progress.
 pub(crate) fn segments_to_move(topology: &Topology) -> usize {
     let Some(pending) = &topology.pending else { return 0 };
-    let current = &topology.current;
-    let has_moved = |segment| {
-        let is_new = |owner: &Address| !current.owners(segment).any(|other| other == owner);
-        pending.owners(segment).any(is_new) || pending.owners(segment).len() != current.owners(segment).len()
+    let has_moved = |segment: &Segment| {
+        let current: BTreeSet<&Address> = topology.current.owners(*segment).collect();
+        let next: BTreeSet<&Address> = pending.owners(*segment).collect();
+        current != next
     };
-    pending.segments().filter(|segment| has_moved(*segment)).count()
+    pending.segments().filter(has_moved).count()
+}
+
+/// The numbers of segments of which a member is the primary, and a backup.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct OwnedSegments {
+    primary: usize,
+    backup: usize,
+}
+
+fn owned_segments(topology: &Topology) -> BTreeMap<&Address, OwnedSegments> {
+    let owners = topology.read_owners();
+    let mut all: BTreeMap<&Address, OwnedSegments> = BTreeMap::new();
+    for segment in owners.segments() {
+        for (at, owner) in owners.owners(segment).enumerate() {
+            let owned = all.entry(owner).or_default();
+            *(if at == 0 { &mut owned.primary } else { &mut owned.backup }) += 1;
+        }
+    }
+    all
 }
 
 pub(crate) fn to_json(topology: &Topology, name_of: impl Fn(&Address) -> String) -> Value {
-    let (owners, away) = (topology.read_owners(), topology.away());
+    let owners = topology.read_owners();
+    let (owned, away) = (owned_segments(topology), away(topology));
     let member = |address: &Address| {
-        let owned = owners.segments_of(address).count();
-        let is_primary = |segment| owners.primary(segment) == Some(address);
-        let primary = owners.segments().filter(|segment| is_primary(*segment)).count();
-        json!({
-            "name": name_of(address),
-            "primary": primary,
-            "backup": owned - primary,
-            "reachable": !away.contains(address),
-        })
+        let OwnedSegments { primary, backup } = owned.get(address).copied().unwrap_or_default();
+        let (name, is_reachable) = (name_of(address), !away.contains(address));
+        json!({"name": name, "primary": primary, "backup": backup, "reachable": is_reachable})
     };
     json!({
         "segments": owners.segment_count(),
@@ -128,5 +150,32 @@ mod tests {
         assert_eq!((&shown["without_owner"], &shown["with_fewer_owners"]), (&12.into(), &12.into()));
         assert_eq!(shown["availability"], "DEGRADED_MODE");
         assert_eq!(shown["members"][0]["reachable"], false);
+    }
+
+    #[test]
+    fn owners_of_a_large_replicated_cache_are_counted() {
+        const MEMBERS: u64 = 300;
+        let one = Topology::first(1, member(1).into(), u16::MAX, 256);
+        let target = one.current.rebalanced((1..=MEMBERS).map(|n| member(n).into()).collect());
+        let all = one.succeeded(2, |next| {
+            let joined = |n| {
+                let mut joined = next.members[0].clone();
+                joined.member = member(n).into();
+                joined
+            };
+            next.members = (1..=MEMBERS).map(joined).collect();
+            next.pending = Some(target.clone());
+        });
+        assert_eq!((segments_to_move(&all), segments_with_fewer_owners(&all)), (256, 256));
+        let moved = all.succeeded(3, |next| {
+            next.current = target;
+            next.pending = None;
+            next.availability = Availability::Degraded { away: (2..=MEMBERS).map(member).collect() };
+        });
+        let owned = owned_segments(&moved);
+        assert_eq!(owned.values().map(|owned| owned.primary).sum::<usize>(), 256);
+        assert!(owned.values().all(|owned| owned.primary + owned.backup == 256));
+        assert_eq!((segments_without_owner(&moved), segments_with_fewer_owners(&moved)), (0, 256));
+        assert_eq!(to_json(&moved, |_| String::new())["members"].as_array().map(Vec::len), Some(300));
     }
 }
