@@ -659,7 +659,7 @@ impl Caches {
         self.compare_requirements().await?;
         self.share_secret().await?;
         let own = OWN.iter().chain(&transactions::CACHES).copied();
-        self.rebalancing.apply(own, self.members_if_first().is_some()).await?;
+        self.rebalancing.apply(own, self.members_if_first().is_some(), &self.definitions).await?;
         let age = self.aliases.age();
         let defined = self.definitions.entries().await?.into_iter();
         let mut defined: BTreeMap<String, Bytes> =

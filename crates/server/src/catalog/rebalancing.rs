@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::catalog::admin_error::AdminError;
+use crate::catalog::registry::Registry;
 use crate::limits::{REBALANCING_CHECK_INTERVAL, ROLLOUT_TIMEOUT};
 
 const KEY: &[u8] = b"rebalancing";
 
-/// The setting that the coordinator has applied.
+/// The setting that a coordinator has applied, with its address: another coordinator may not have applied it yet.
 const APPLIED: &[u8] = b"rebalancing applied";
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -37,9 +38,24 @@ impl RebalancingSetting {
         }
     }
 
-    fn to_text(&self) -> Bytes {
+    fn to_json(&self) -> Value {
         let Self { is_disabled, caches, changes } = self;
-        json!({"disabled": is_disabled, "caches": caches, "changes": changes}).to_string().into()
+        json!({"disabled": is_disabled, "caches": caches, "changes": changes})
+    }
+
+    fn to_text(&self) -> Bytes {
+        self.to_json().to_string().into()
+    }
+
+    /// `None` if all caches exist.
+    async fn without_unknown(&self, definitions: &Registry) -> Result<Option<Self>, CacheError> {
+        let mut known = self.clone();
+        for name in &self.caches {
+            if definitions.get(name.as_bytes()).await?.is_none() {
+                known.set(Some(name), true);
+            }
+        }
+        Ok((known != *self).then_some(known))
     }
 
     pub(crate) const fn is_enabled(&self) -> bool {
@@ -48,6 +64,13 @@ impl RebalancingSetting {
 
     pub(crate) fn is_enabled_for(&self, cache: &str) -> bool {
         !self.is_disabled && !self.caches.contains(cache)
+    }
+
+    /// That which this member has applied.
+    fn applied_text(&self, coordinator: &str) -> Bytes {
+        let mut setting = self.to_json();
+        setting["coordinator"] = coordinator.into();
+        setting.to_string().into()
     }
 
     /// Returns whether this changes the setting.
@@ -78,24 +101,35 @@ impl SharedRebalancing {
         Ok(text.map_or_else(RebalancingSetting::default, |text| RebalancingSetting::from_text(&text)))
     }
 
-    /// The servers' own caches are always balanced, because every server reads its own copy of them.
+    /// The servers' own caches are always balanced, because every server reads its own copy of them. The coordinator drops names of
+    /// caches that no longer exist: a later cache of such a name is another one.
     pub(crate) async fn apply<'n>(
         &self,
         own: impl Iterator<Item = &'n str>,
         is_first: bool,
+        definitions: &Registry,
     ) -> Result<(), CacheError> {
         let Some(text) = self.servers.get(KEY).await? else {
             self.manager.set_rebalancing(true, []);
             return Ok(());
         };
-        let setting = RebalancingSetting::from_text(&text);
+        let mut setting = RebalancingSetting::from_text(&text);
+        if is_first && let Some(known) = setting.without_unknown(definitions).await? {
+            // If it has changed meanwhile, the coordinator is notified again.
+            if self.servers.replace_if_value(KEY, &text, &known.to_text()).await? {
+                setting = known;
+            }
+        }
         if setting.is_disabled {
             self.manager.set_rebalancing(false, own);
         } else {
             self.manager.set_rebalancing(true, setting.caches.iter().map(String::as_str));
         }
-        if is_first && self.servers.get(APPLIED).await?.as_ref() != Some(&text) {
-            self.servers.put(APPLIED, &text).await?;
+        if is_first {
+            let applied = setting.applied_text(&self.manager.address().to_string());
+            if self.servers.get(APPLIED).await?.as_ref() != Some(&applied) {
+                self.servers.put(APPLIED, &applied).await?;
+            }
         }
         Ok(())
     }
@@ -140,8 +174,8 @@ impl SharedRebalancing {
         let changes = RebalancingSetting::from_text(text).changes;
         loop {
             let applied = self.servers.get(APPLIED).await?;
-            // A later change has been applied if this one has been.
-            if applied.is_some_and(|applied| RebalancingSetting::from_text(&applied).changes >= changes) {
+            let coordinator = self.manager.view().and_then(|view| Some(view.coordinator()?.to_string()));
+            if applied.is_some_and(|applied| has_applied(&applied, coordinator.as_deref(), changes)) {
                 return Ok(());
             }
             if Instant::now() >= until {
@@ -152,9 +186,52 @@ impl SharedRebalancing {
     }
 }
 
+/// A later change has been applied if this one has been.
+fn has_applied(applied: &[u8], coordinator: Option<&str>, changes: u64) -> bool {
+    let value: Value = serde_json::from_slice(applied).unwrap_or_default();
+    coordinator.is_some_and(|coordinator| value["coordinator"] == coordinator)
+        && RebalancingSetting::from_text(applied).changes >= changes
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::catalog::registry::Lifecycle;
+    use crate::single_member;
+
+    #[test]
+    fn change_counts_as_applied_if_the_present_coordinator_has_applied_it_or_a_later_one() {
+        let mut setting = RebalancingSetting::default();
+        assert!(setting.set(None, false) && setting.set(Some("c"), false));
+        let applied = setting.applied_text("A");
+        assert!(has_applied(&applied, Some("A"), 1) && has_applied(&applied, Some("A"), 2));
+        assert!(!has_applied(&applied, Some("A"), 3), "it does not have that change yet");
+        assert!(!has_applied(&applied, Some("B"), 2), "A is no longer the coordinator");
+        assert!(!has_applied(&applied, None, 2));
+        assert!(!has_applied(&setting.to_text(), Some("A"), 2), "it is only wanted");
+    }
+
+    #[tokio::test]
+    async fn coordinator_drops_names_of_caches_that_no_longer_exist() {
+        let caches = single_member::caches("rebalancing-names", Arc::default()).await;
+        let rebalancing = &caches.rebalancing;
+        let there = Bytes::from_static(b"there");
+        let definition = Bytes::from_static(br#"{"local-cache":{}}"#);
+        assert!(caches.definitions.add(&there, definition, Lifecycle::Volatile).await.unwrap());
+        for name in ["gone", "there"] {
+            rebalancing.change(Some(name), false).await.unwrap();
+        }
+        rebalancing.apply([].into_iter(), false, &caches.definitions).await.unwrap();
+        assert!(!rebalancing.setting().await.unwrap().is_enabled_for("gone"), "it is no coordinator");
+        rebalancing.apply([].into_iter(), true, &caches.definitions).await.unwrap();
+        let setting = rebalancing.setting().await.unwrap();
+        assert!(setting.is_enabled_for("gone") && !setting.is_enabled_for("there"), "{setting:?}");
+        let applied = rebalancing.servers.get(APPLIED).await.unwrap().unwrap();
+        let own = rebalancing.manager.address().to_string();
+        assert!(has_applied(&applied, Some(&own), setting.changes), "{applied:?}");
+    }
 
     #[test]
     fn setting_is_read_back() {
