@@ -21,6 +21,7 @@ pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
 fn from_former_child(element: &Element, child: &Element) -> Result<Element> {
     child.check_children(&[])?;
     let mut memory = Element { children: Vec::new(), ..element.clone() };
+    check_not_set_twice(element, child)?;
     let of_child =
         |name: &str| child.attributes.iter().find(|(own, _)| own == name).map(|(_, value)| &value[..]);
     let limit = match of_child("eviction") {
@@ -39,6 +40,22 @@ fn from_former_child(element: &Element, child: &Element) -> Result<Element> {
         memory.attributes.push((name.to_owned(), value.clone()));
     }
     Ok(memory)
+}
+
+/// Infinispan's schemas never had both, so that it is unclear which is meant.
+fn check_not_set_twice(memory: &Element, child: &Element) -> Result<()> {
+    for (attribute, value) in &memory.attributes {
+        let former: &[&str] = match &attribute[..] {
+            "max-count" | "max-size" => &["size", "eviction"],
+            "when-full" => &["strategy"],
+            _ => continue,
+        };
+        if let Some((own, _)) = child.attributes.iter().find(|(own, _)| former.contains(&&own[..])) {
+            let why = format!("{own} of {} means the same; remove one of them", child.name);
+            return Err(memory.refused(attribute, value, &why));
+        }
+    }
+    Ok(())
 }
 
 fn read_attributes(element: &Element) -> Result<Option<MemoryBound>> {
@@ -130,6 +147,32 @@ mod tests {
         ] {
             assert!(memory(refused).is_err(), "{refused}");
         }
+    }
+
+    #[test]
+    fn attribute_beside_a_former_child_with_the_same_meaning_is_refused() {
+        let memory = |attributes: &str, child: &str| {
+            let text = format!("<local-cache><memory {attributes}>{child}</memory></local-cache>");
+            super::super::from_text("c", &text).map(|definition| definition.memory)
+        };
+        for (attributes, child, expected) in [
+            (
+                r#"max-count="7""#,
+                r#"<object size="100"/>"#,
+                "max-count of memory cannot be 7: size of object",
+            ),
+            (r#"max-count="7""#, r#"<object size="-1"/>"#, "max-count of memory cannot be 7"),
+            (r#"max-size="7""#, r#"<binary size="100"/>"#, "max-size of memory cannot be 7: size of binary"),
+            (r#"max-count="7""#, r#"<off-heap eviction="MEMORY"/>"#, "eviction of off-heap means the same"),
+            (r#"when-full="REMOVE""#, r#"<object size="1" strategy="EXCEPTION"/>"#, "strategy of object"),
+        ] {
+            let error = memory(attributes, child).unwrap_err().to_string();
+            assert!(error.contains(expected), "{attributes} {child}: {error}");
+        }
+        let bound = MemoryBound { limit: Limit::Entries(9), when_full: WhenFull::Refuse };
+        assert_eq!(memory(r#"when-full="EXCEPTION""#, r#"<object size="9"/>"#), Ok(Some(bound)));
+        let bound = MemoryBound { limit: Limit::Entries(9), when_full: WhenFull::Remove };
+        assert_eq!(memory(r#"storage="HEAP""#, r#"<object size="9" strategy="REMOVE"/>"#), Ok(Some(bound)));
     }
 
     #[test]
