@@ -300,7 +300,7 @@ impl CacheManager {
 
     /// Sets whether the owners of caches are balanced while this member is the coordinator; the opposite applies to the caches
     /// named. All members should have the same setting. In a cache that is not balanced, members that join own no segments, and
-    /// lost copies are not replaced.
+    /// the copies of members that are lost or leave are not replaced: the crash of a segment's last owner then loses its entries.
     pub fn set_rebalancing<'a>(&self, is_enabled: bool, except: impl IntoIterator<Item = &'a str>) {
         let exceptions = except.into_iter().map(CacheId::of).collect();
         let rebalancing = Rebalancing { is_disabled: !is_enabled, exceptions };

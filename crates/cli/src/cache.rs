@@ -28,7 +28,7 @@ use crate::terminal::{Escaped, escape_bytes};
     consort cache stats shop\n  \
     consort cache describe shop\n  \
     consort cache config shop > shop.xml\n  \
-    consort cache create other \"$(cat shop.xml)\"\n  \
+    consort cache --at 10.0.0.9 create shop \"$(cat shop.xml)\"\n  \
     consort cache alter shop expiration.lifespan 30m\n  \
     consort cache alias stock shop-2027   stock means shop-2027\n  \
     consort cache make-available          servers have crashed for good")]
@@ -122,7 +122,9 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Print the definition of a cache in Infinispan's XML, as `create` takes it
+    /// Print the definition of a cache in Infinispan's XML, as `create` takes it in another cluster.
+    ///
+    /// It has the cache's aliases, which no other cache of the same cluster can have.
     Config {
         /// Name of the cache
         cache: String,

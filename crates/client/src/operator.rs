@@ -80,8 +80,9 @@ impl Administration<'_> {
     }
 
     /// Enables or disables the balancing of owners of one cache, or all, until the last server ends, and returns the state as
-    /// [`rebalancing`](Self::rebalancing). While it is disabled, servers that join own no segments, and lost copies are not
-    /// replaced. Needs the permission ADMIN.
+    /// [`rebalancing`](Self::rebalancing). While it is disabled, servers that join own no segments, and the copies
+    /// of a server that is lost or leaves are not replaced: the crash of a segment's last owner then loses its entries. It is not for
+    /// rolling restarts. Needs the permission ADMIN.
     ///
     /// # Errors
     ///

@@ -6,8 +6,8 @@ use crate::CacheId;
 
 /// The caches whose owners are balanced: by default all.
 ///
-/// In a cache that is not balanced, members that join own no segments, and lost copies are not replaced. Segments without an owner
-/// get new ones all the same, so that a member can leave without a loss of entries.
+/// In a cache that is not balanced, members that join own no segments, and the copies of members that are lost or leave are not
+/// replaced. If the last owner of a segment leaves, the segment gets new ones all the same; if that owner crashes, its entries are lost.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rebalancing {
     /// Whether the caches are not balanced.

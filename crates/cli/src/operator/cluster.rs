@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{Target, answered, cell, items, parse, print_json, print_text};
 use crate::broken_pipe::print_error;
 use crate::table::{Align, aligned};
+use crate::terminal::Escaped;
 
 #[derive(Args)]
 #[command(after_help = "With users, it requires a role with the permission MONITOR: monitor, observer,\n\
@@ -20,7 +21,7 @@ use crate::table::{Align, aligned};
     consort cluster segments               all caches\n  \
     consort cluster segments shop\n  \
     consort cluster rebalance              the state of all caches\n  \
-    consort cluster rebalance off          owners stay while servers join\n  \
+    consort cluster rebalance off          before several servers join\n  \
     consort cluster rebalance --cache shop on")]
 pub(crate) struct Cluster {
     #[command(flatten)]
@@ -43,8 +44,9 @@ enum Verb {
     },
     /// Print whether segments get new owners when members join or leave, and the rebalances in progress.
     ///
-    /// With `off`, servers that join own no segments, and copies that a lost server had are not replaced, until it is `on`
-    /// again or all servers have ended. A server that leaves still hands over entries that only it has.
+    /// With `off`, servers that join own no segments, and the copies of a server that is lost or leaves are not replaced, until it
+    /// is `on` again or all servers have ended. A server that leaves hands over only entries that no other server has. The crash
+    /// of the last owner then loses entries, so do not use it for a rolling restart.
     Rebalance {
         /// Name of the cache; without it, all caches
         #[arg(long, value_name = "NAME")]
@@ -125,14 +127,12 @@ fn members(answer: &Value) -> String {
         cell(&answer["view"]),
         rows.len() - 1
     );
-    format!("{}\n\n{}", crate::terminal::Escaped(heading), aligned(&rows, &[Align::Left; 3]))
+    format!("{}\n\n{}", Escaped(heading), aligned(&rows, &[Align::Left; 3]))
 }
 
 fn segments(answer: &Value) -> String {
     let each: Vec<String> = items(answer)
-        .map(|cache| {
-            format!("{}\n{}", crate::terminal::Escaped(cell(&cache["cache"])), owners(&cache["segments"]))
-        })
+        .map(|cache| format!("{}\n{}", Escaped(cell(&cache["cache"])), owners(&cache["segments"])))
         .collect();
     each.join("\n")
 }
@@ -148,7 +148,7 @@ pub(super) fn owners(segments: &Value) -> String {
         number("segments"),
         owner_count(segments),
         number("topology"),
-        cell(&segments["availability"]),
+        Escaped(cell(&segments["availability"])),
     );
     let (lost, fewer) = (number("without_owner"), number("with_fewer_owners"));
     if lost > 0 {
@@ -262,6 +262,27 @@ mod tests {
         );
         assert_eq!(owner_count(&cache(1)), "1 owner");
         assert_eq!(owner_count(&cache(65_535)), "all 2 members own");
+    }
+
+    /// The standard output of a command may be a file that is shown later.
+    #[test]
+    fn texts_of_a_server_have_no_control_characters() {
+        let evil = "\u{1b}]0;x\u{7}\n";
+        let cache = json!({"segments": 1, "owners": 1, "topology": 1, "availability": evil, "without_owner": evil,
+            "with_fewer_owners": 0, "members": [{"name": evil, "primary": evil, "backup": evil, "reachable": true}]});
+        let state = json!({"is_enabled": evil, "phase": evil, "segments_to_move": evil, "ended": evil, "last_seconds": evil});
+        let texts = [
+            segments(&json!([{"cache": evil, "segments": cache}])),
+            members(
+                &json!({"cluster": evil, "view": evil, "members": [{"name": evil, "host": evil, "port": 1}]}),
+            ),
+            rebalancing(&json!({"is_enabled": evil, "caches": [{"cache": evil, "rebalancing": state}]})),
+        ];
+        for text in texts {
+            let is_ours = |c: char| c == '\n' || !c.is_control();
+            assert!(text.chars().all(is_ours), "{text:?}");
+            assert!(!text.contains("x\n"), "a line feed is escaped, too: {text:?}");
+        }
     }
 
     #[test]

@@ -19,10 +19,10 @@ fn key(n: usize) -> Bytes {
     format!("k{n}").into()
 }
 
-/// Counts each member's segments, as the first member knows them.
+/// Counts each member's segments, as the first member of the cache knows them.
 fn owned(cluster: &Cluster) -> Vec<usize> {
-    let first = cluster.live_members()[0];
-    let topology = cluster.members[first].as_ref().and_then(|one| one.node.topology(cluster.cache()));
+    let of = |n: usize| cluster.members[n].as_ref()?.node.topology(cluster.cache());
+    let topology = cluster.live_members().into_iter().find_map(of);
     let owners = topology.expect("a topology").read_owners();
     (0..cluster.members.len()).map(|n| owners.segments_of(&address(n)).count()).collect()
 }
@@ -100,6 +100,36 @@ fn leaving_member_moves_only_segments_without_another_owner() {
     cluster.run(Duration::from_secs(3));
     assert_eq!(owned(&cluster), [12, 0, 0], "the rest had none");
     check_entries(&mut cluster, 0);
+}
+
+#[test]
+fn members_that_leave_together_hand_over_segments_that_only_they_own() {
+    let mut cluster = filled(2, 3);
+    cluster.set_rebalancing(false);
+    cluster.leave(1);
+    cluster.leave(2);
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(owned(&cluster), [12, 0, 0], "{}", cluster.state());
+    check_entries(&mut cluster, 0);
+}
+
+/// Documents say that rebalancing must not be disabled for a rolling restart.
+#[test]
+fn rolling_restart_without_rebalancing_leaves_all_entries_to_one_member() {
+    let mut cluster = filled(2, 3);
+    cluster.set_rebalancing(false);
+    for left in 0..2 {
+        cluster.leave(left);
+        cluster.run(Duration::from_secs(3));
+        cluster.start();
+        cluster.run(Duration::from_secs(3));
+    }
+    assert!(!cluster.has_owners(2), "{}", cluster.state());
+    assert_eq!(owned(&cluster), [0, 0, 12, 0, 0], "no other member has a copy");
+    cluster.leave(2);
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(owned(&cluster)[2], 0);
+    check_entries(&mut cluster, 3);
 }
 
 /// The new coordinator has not been told again.
