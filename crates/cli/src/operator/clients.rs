@@ -13,6 +13,15 @@ use crate::broken_pipe::print_error;
 use crate::table::{Align, aligned};
 use crate::terminal::Escaped;
 
+/// The most connections of one server that are listed. A server has fewer descriptors, unless it is hostile.
+const CLIENTS_MAX: usize = 1_000_000;
+
+/// The most bytes of the answers of all servers, as JSON: enough for a quarter of a million connections.
+const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The most members that are asked. A cluster has at most some hundred, unless the first server is hostile.
+const MEMBERS_MAX: usize = 1_000;
+
 /// List the connections of Hot Rod clients to all servers, this command's own included.
 ///
 /// Each server is asked at its address for clients. Without users, anyone can ask; with users, it requires the role admin.
@@ -53,13 +62,19 @@ impl Clients {
         client.close().await;
         let cluster = parse(&cluster?)?;
         let mut all = Vec::new();
+        let mut budget = Budget { clients: CLIENTS_MAX, bytes: ANSWERS_BYTES_MAX };
+        let members = items(&cluster["members"]).count();
+        anyhow::ensure!(
+            members <= MEMBERS_MAX,
+            "the server names {members} members; the limit is {MEMBERS_MAX}"
+        );
         for member in items(&cluster["members"]) {
             let is_asked = member["asked"] == true;
             if self.this_server && !is_asked {
                 continue;
             }
             let Some(builder) = builder_for(&builder, member, is_asked) else { continue };
-            let clients = of_server(builder).await;
+            let clients = of_server(builder, &mut budget).await;
             all.push(Asked { name: cell(&member["name"]), at: address(member), clients });
         }
         if self.json {
@@ -86,18 +101,43 @@ fn builder_for(builder: &ClientBuilder, member: &Value, is_asked: bool) -> Optio
     Some(builder.clone().only_server(ServerAddress { host: host.into(), port }))
 }
 
+/// The most that a server's further answers may have.
+struct Budget {
+    clients: usize,
+    /// For all servers together.
+    bytes: usize,
+}
+
+impl Budget {
+    /// Adds a page. Returns the last id if there may be another page.
+    fn add(&mut self, all: &mut Vec<Value>, answer: &str, after: u64) -> anyhow::Result<Option<u64>> {
+        let left = self.bytes.checked_sub(answer.len());
+        self.bytes = left.with_context(|| {
+            format!(
+                "the servers' answers have more than {ANSWERS_BYTES_MAX} bytes; ask each with --this-server"
+            )
+        })?;
+        let Value::Array(page) = parse(answer)? else { anyhow::bail!("the server's answer is no list") };
+        anyhow::ensure!(
+            all.len() + page.len() <= self.clients,
+            "the server lists more than {} connections",
+            self.clients
+        );
+        // Ids grow, so that a server cannot keep this command busy with the same page.
+        let last = page.last().and_then(|client| client["id"].as_u64()).filter(|last| *last > after);
+        all.extend(page);
+        Ok(last)
+    }
+}
+
 /// Page by page.
-async fn of_server(builder: ClientBuilder) -> anyhow::Result<Vec<Value>> {
+async fn of_server(builder: ClientBuilder, budget: &mut Budget) -> anyhow::Result<Vec<Value>> {
     let client = builder.connect().await?;
     let asking = async {
         let (mut all, mut after) = (Vec::new(), 0);
         loop {
-            let page = parse(&answered(client.administration().clients(after).await)?)?;
-            let page = page.as_array().context("the server's answer is no list")?;
-            // Ids grow, so that a server cannot keep this command busy with the same page.
-            let last = page.last().and_then(|client| client["id"].as_u64()).filter(|last| *last > after);
-            all.extend(page.iter().cloned());
-            match last {
+            let answer = answered(client.administration().clients(after).await)?;
+            match budget.add(&mut all, &answer, after)? {
                 Some(last) => after = last,
                 None => return Ok(all),
             }
@@ -188,6 +228,21 @@ mod tests {
         assert_eq!(listing(&all[1]), "A (10.0.0.1:11222): unknown\n");
         let shown = to_json(&all);
         assert_eq!((&shown[0]["clients"], &shown[1]["error"]), (&json!([]), &"refused".into()));
+    }
+
+    #[test]
+    fn pages_of_a_hostile_server_are_bounded() {
+        let page = |ids: std::ops::Range<u64>| {
+            json!(ids.map(|id| json!({"id": id})).collect::<Vec<_>>()).to_string()
+        };
+        let (mut budget, mut all) = (Budget { clients: 5, bytes: 10_000 }, Vec::new());
+        assert_eq!(budget.add(&mut all, &page(1..4), 0).unwrap(), Some(3));
+        assert_eq!(budget.add(&mut all, &page(1..3), 3).unwrap(), None, "ids that do not grow end it");
+        let error = budget.add(&mut all, &page(4..6), 3).unwrap_err().to_string();
+        assert_eq!(error, "the server lists more than 5 connections");
+        let error = budget.add(&mut Vec::new(), &"x".repeat(10_000), 0).unwrap_err().to_string();
+        assert!(error.starts_with("the servers' answers have more than"), "{error}");
+        assert!(budget.add(&mut Vec::new(), "{}", 0).unwrap_err().to_string().contains("no list"));
     }
 
     #[test]
