@@ -17,11 +17,25 @@ const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
 
 /// Each test has a cluster of its own name, because all are in one process.
 pub(crate) async fn manager(cluster: &str) -> CacheManager {
-    let stack = parse_stack("single member", STACK, &Variables::new()).unwrap();
+    connect(cluster, STACK).await
+}
+
+async fn connect(cluster: &str, stack: &str) -> CacheManager {
+    let stack = parse_stack("single member", stack, &Variables::new()).unwrap();
     CacheManager::from_channel(Channel::from_config(stack.config)).connect(cluster).await.unwrap()
 }
 
 pub(crate) async fn caches(cluster: &str, telemetry: Arc<Telemetry>) -> Caches {
+    open(manager(cluster).await, telemetry).await
+}
+
+/// Those of a further member, which has to find the first.
+pub(crate) async fn joining(cluster: &str) -> Caches {
+    let stack = STACK.replace("join_timeout=\"10\"", "join_timeout=\"30s\"");
+    open(connect(cluster, &stack).await, Arc::default()).await
+}
+
+async fn open(manager: CacheManager, telemetry: Arc<Telemetry>) -> Caches {
     let settings = CachesSettings {
         endpoint: ServerAddress { host: "localhost".into(), port: 1 },
         security: Arc::new(Security::new(SecuritySettings::default()).unwrap()),
@@ -31,5 +45,5 @@ pub(crate) async fn caches(cluster: &str, telemetry: Arc<Telemetry>) -> Caches {
         memory: Memory::default(),
         register_transforms,
     };
-    Caches::open(manager(cluster).await, settings).await.unwrap()
+    Caches::open(manager, settings).await.unwrap()
 }

@@ -196,9 +196,12 @@ fn has_applied(applied: &[u8], coordinator: Option<&str>, changes: u64) -> bool 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
+    use crate::catalog::caches::OWN;
     use crate::catalog::registry::Lifecycle;
+    use crate::catalog::served_cache::ServedCache;
     use crate::single_member;
 
     #[test]
@@ -211,6 +214,28 @@ mod tests {
         assert!(!has_applied(&applied, Some("B"), 2), "A is no longer the coordinator");
         assert!(!has_applied(&applied, None, 2));
         assert!(!has_applied(&setting.to_text(), Some("A"), 2), "it is only wanted");
+    }
+
+    #[tokio::test]
+    async fn own_caches_are_balanced_while_rebalancing_is_disabled() {
+        const CLUSTER: &str = "rebalancing-own";
+        let first = single_member::caches(CLUSTER, Arc::default()).await;
+        let definition = Bytes::from_static(br#"{"distributed-cache":{}}"#);
+        assert!(first.definitions.add(&"c".into(), definition, Lifecycle::Volatile).await.unwrap());
+        assert!(first.find("c").await.unwrap().is_some());
+        first.rebalancing.change(None, false).await.unwrap();
+        first.rebalancing.apply(OWN.into_iter(), true, &first.definitions).await.unwrap();
+        let second = single_member::joining(CLUSTER).await;
+        let cache = second.find("c").await.unwrap().unwrap();
+        let owned = |served: &ServedCache| second.own_segments(served).map(|own| own.len());
+        let all = Some(usize::from(second.schemas.cache.config().segments));
+        let balanced = async {
+            while owned(&second.schemas) != all || owned(&second.counters.served) == Some(0) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), balanced).await.expect("copies of the own caches");
+        assert_eq!(owned(&cache), Some(0), "clients' caches are not balanced");
     }
 
     #[tokio::test]

@@ -114,11 +114,6 @@ async fn rebalancing_is_disabled_and_enabled_on_all_servers() {
     assert_eq!(state["is_enabled"], false);
     let third = RunningServer::join("operator-rebalancing").await;
     let mut late = third.client().await;
-    let owned = |answer: &Value| -> Vec<u64> {
-        let members = answer[0]["segments"]["members"].as_array().cloned().unwrap_or_default();
-        let count = |member: &Value, name: &str| member[name].as_u64().unwrap_or_default();
-        members.iter().map(|member| count(member, "primary") + count(member, "backup")).collect()
-    };
     let segments = ("@@cluster@segments", "c");
     let shown = eventually(&mut late, segments, |answer| owned(answer).len() == 3).await;
     assert_eq!(owned(&shown), [256, 256, 0], "{shown}");
@@ -131,6 +126,34 @@ async fn rebalancing_is_disabled_and_enabled_on_all_servers() {
     late.create("c").await;
     let state = run(&mut late, "@@cluster@rebalancing", &[("name", "c")]).await;
     assert_eq!(state["caches"][0]["rebalancing"]["is_enabled"], true, "{state}");
+}
+
+/// Servers' segments, in the order of the members.
+fn owned(answer: &Value) -> Vec<u64> {
+    let members = answer[0]["segments"]["members"].as_array().cloned().unwrap_or_default();
+    let count = |member: &Value, name: &str| member[name].as_u64().unwrap_or_default();
+    members.iter().map(|member| count(member, "primary") + count(member, "backup")).collect()
+}
+
+#[tokio::test]
+async fn next_coordinator_keeps_rebalancing_disabled_and_confirms_changes() {
+    const CLUSTER: &str = "operator-coordinator";
+    let segments = ("@@cluster@segments", "c");
+    let [first, second] = RunningServer::two(CLUSTER).await;
+    first.client().await.create("c").await;
+    let mut client = second.client().await;
+    eventually(&mut client, segments, |answer| owned(answer) == [256, 256]).await;
+    run(&mut client, "@@cluster@disablerebalancing", &[]).await;
+    first.end.send(()).unwrap();
+    first.serving.await.unwrap();
+    eventually(&mut client, segments, |answer| owned(answer) == [256]).await;
+    let third = RunningServer::join(CLUSTER).await;
+    let mut late = third.client().await;
+    eventually(&mut late, segments, |answer| owned(answer) == [256, 0]).await;
+    // The mark of the former coordinator does not confirm it.
+    let state = run(&mut late, "@@cluster@enablerebalancing", &[]).await;
+    assert_eq!(state["is_enabled"], true);
+    eventually(&mut late, segments, |answer| owned(answer) == [256, 256]).await;
 }
 
 #[tokio::test]
