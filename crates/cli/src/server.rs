@@ -3,7 +3,7 @@ mod check;
 mod tests;
 
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -258,6 +258,22 @@ fn mechanism(name: &str) -> Result<Mechanism, String> {
     Mechanism::from_name(name).ok_or_else(known)
 }
 
+fn definitions(path: &Path, file: Option<&ServerFile>) -> anyhow::Result<CacheDefinitions> {
+    let own = CacheDefinitions::read(path)?;
+    Ok(match file {
+        Some(file) => file.definitions().with(own)?,
+        None => own,
+    })
+}
+
+fn own_users(path: &Path, file: Option<&ServerFile>) -> anyhow::Result<Users> {
+    anyhow::ensure!(
+        !file.is_some_and(ServerFile::has_cache_roles),
+        "--users: the roles of caches in --config are those of its users; use its properties-realm"
+    );
+    Ok(Users::read(path)?)
+}
+
 struct StartedServer {
     server: Server,
     view: String,
@@ -277,7 +293,9 @@ impl ServerCommand {
         self.check_authentication(file.as_ref()).await?;
         descriptors::raise_limit();
         // Errors in its files are reported before the server joins a cluster.
-        let builder = self.builder_with_files(file.as_ref())?;
+        let (builder, errors) = self.builder_with_files(file.as_ref());
+        let errors: Vec<String> = errors.iter().map(|error| format!("{error:#}")).collect();
+        anyhow::ensure!(errors.is_empty(), "{}", errors.join("\n"));
         self.log_start(&builder);
         // From here on, so that a signal during start-up is not lost.
         let (mut signals, second) = (Signals::listen()?, Signals::listen()?);
@@ -325,7 +343,7 @@ impl ServerCommand {
             server_config::fill(&mut self.rack, cluster.rack.as_deref());
             server_config::fill(&mut self.machine, cluster.machine.as_deref());
         }
-        self.check_cluster_options()?;
+        self.check_cluster_options(&file)?;
         server_config::fill_path(&mut self.data, file.data());
         if self.data.is_none() {
             file.check_without_data();
@@ -473,13 +491,10 @@ impl ServerCommand {
         }
     }
 
-    /// Options of the cluster apply in [`Self::members`], those of the process in [`Self::start`].
-    ///
-    /// # Errors
-    ///
-    /// With the first file that cannot be read or has an error.
-    fn builder_with_files(&self, file: Option<&ServerFile>) -> anyhow::Result<ServerBuilder> {
-        let mut builder = Server::builder();
+    /// Options of the cluster apply in [`Self::members`], those of the process in [`Self::start`]. Each file that cannot be read or
+    /// has an error is one of the errors, and is left out.
+    fn builder_with_files(&self, file: Option<&ServerFile>) -> (ServerBuilder, Vec<anyhow::Error>) {
+        let (mut builder, mut errors) = (Server::builder(), Vec::new());
         if let Some(file) = file {
             builder = file.apply(builder);
         }
@@ -490,19 +505,13 @@ impl ServerCommand {
         if let Some(seconds) = self.recovery_timeout {
             builder = builder.recovery_timeout(Duration::from_secs(seconds.into()));
         }
-        if let Some(caches) = &self.caches {
-            let own = CacheDefinitions::read(caches)?;
-            builder = builder.caches(match file {
-                Some(file) => file.definitions().with(own)?,
-                None => own,
-            });
+        match self.caches.as_deref().map(|caches| definitions(caches, file)).transpose() {
+            Ok(caches) => builder = caches.into_iter().fold(builder, ServerBuilder::caches),
+            Err(error) => errors.push(error),
         }
-        if let Some(users) = &self.users {
-            anyhow::ensure!(
-                !file.is_some_and(ServerFile::has_cache_roles),
-                "--users: the roles of caches in --config are those of its users; use its properties-realm"
-            );
-            builder = builder.users(Users::read(users)?);
+        match self.users.as_deref().map(|users| own_users(users, file)).transpose() {
+            Ok(users) => builder = users.into_iter().fold(builder, ServerBuilder::users),
+            Err(error) => errors.push(error),
         }
         if let Some(mechanisms) = &self.mechanisms {
             builder = builder.mechanisms(mechanisms.clone());
@@ -516,14 +525,16 @@ impl ServerCommand {
         if self.open_metrics {
             builder = builder.public_metrics();
         }
-        if let Some(file) = self.token_file() {
-            builder = builder.tokens(file.read()?);
+        match self.token_file().map(|file| file.read()).transpose() {
+            Ok(tokens) => builder = tokens.into_iter().fold(builder, ServerBuilder::tokens),
+            Err(error) => errors.push(error.into()),
         }
-        if let Some(files) = self.tls.files() {
-            let (identity, clients) = files.read()?;
-            builder = builder.tls(identity, clients);
+        match self.tls.files().map(|files| files.read()).transpose() {
+            Ok(Some((identity, clients))) => builder = builder.tls(identity, clients),
+            Ok(None) => {}
+            Err(error) => errors.push(error.into()),
         }
-        Ok(builder)
+        (builder, errors)
     }
 
     fn log_start(&self, builder: &ServerBuilder) {

@@ -45,8 +45,10 @@ pub(crate) fn contradiction(builder: &ServerBuilder) -> Option<String> {
 pub(crate) struct Check {
     /// The effective settings, as lines.
     pub(crate) effective: String,
-    /// Problems of the file.
+    /// Problems of the file that are listed.
     pub(crate) problems: Vec<Problem>,
+    /// The numbers of refusals and of warnings, also of those that are not listed.
+    pub(crate) counts: (usize, usize),
     /// Problems of the file together with options: a server does not start with them.
     pub(crate) others: Vec<String>,
 }
@@ -64,6 +66,12 @@ fn is_fatal(problem: &Problem, strict: bool) -> bool {
 
 /// Prints the effective settings and all problems.
 pub(crate) fn print_check(check: &Check, strict: bool) -> ExitCode {
+    // The command ends in order without a reader.
+    let _ = write!(std::io::stdout(), "{}", Lines(&report(check, strict)));
+    if check.is_startable(strict) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn report(check: &Check, strict: bool) -> String {
     let mut text = format!("{}\n", check.effective);
     for problem in &check.problems {
         let _ = writeln!(text, "{problem}");
@@ -71,14 +79,18 @@ pub(crate) fn print_check(check: &Check, strict: bool) -> ExitCode {
     for other in &check.others {
         let _ = writeln!(text, "refused: {other}");
     }
-    let count = |severity| check.problems.iter().filter(|problem| problem.severity == severity).count();
-    let (refused, warnings) = (count(Severity::Refused) + check.others.len(), count(Severity::Warning));
-    let starts = check.is_startable(strict);
+    let ((refused, warnings), starts) = (check.counts, check.is_startable(strict));
+    text.extend(unlisted(refused + warnings, check.problems.len()));
     let verdict = if starts { "a server starts with this file" } else { "no server starts with this file" };
-    let _ = writeln!(text, "{verdict}: {refused} refused, {warnings} warnings");
-    // The command ends in order without a reader.
-    let _ = write!(std::io::stdout(), "{}", Lines(&text));
-    if starts { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let _ = writeln!(text, "{verdict}: {} refused, {warnings} warnings", refused + check.others.len());
+    text
+}
+
+/// A line about the problems that are not listed.
+fn unlisted(count: usize, listed: usize) -> Option<String> {
+    let more = count.checked_sub(listed).filter(|more| *more > 0)?;
+    let noun = if more == 1 { "problem is" } else { "problems are" };
+    Some(format!("{more} further {noun} not listed\n"))
 }
 
 /// Logs warnings.
@@ -89,9 +101,15 @@ pub(crate) fn print_check(check: &Check, strict: bool) -> ExitCode {
 pub(crate) fn refuse_or_warn(file: &ServerFile, strict: bool) -> anyhow::Result<()> {
     let fatal = file.problems().iter().filter(|problem| is_fatal(problem, strict));
     let fatal: Vec<String> = fatal.map(ToString::to_string).collect();
-    anyhow::ensure!(fatal.is_empty(), "{}", fatal.join("\n"));
+    let (refused, warnings) = (file.problem_count(Severity::Refused), file.problem_count(Severity::Warning));
+    let more = unlisted(if strict { refused + warnings } else { refused }, fatal.len());
+    let more = more.map(|line| format!("\n{}", line.trim_end())).unwrap_or_default();
+    anyhow::ensure!(fatal.is_empty(), "{}{more}", fatal.join("\n"));
     for problem in file.problems() {
         tracing::warn!("{}:{}: {}", problem.file, problem.place, problem.text);
+    }
+    if let Some(line) = unlisted(warnings, file.problems().len()) {
+        tracing::warn!("{}", line.trim_end());
     }
     Ok(())
 }
@@ -129,5 +147,28 @@ pub(crate) fn fill(option: &mut Option<String>, value: Option<&str>) {
 pub(crate) fn fill_path(option: &mut Option<PathBuf>, value: Option<&Path>) {
     if option.is_none() {
         *option = value.map(Path::to_path_buf);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_that_are_not_listed_are_counted() {
+        let many =
+            format!("<infinispan><cache-container>{}</cache-container></infinispan>", "<x/>\n".repeat(1_000));
+        let file = ServerFile::parse("i.xml", &many, &Variables::new());
+        let error = refuse_or_warn(&file, false).unwrap_err().to_string();
+        assert!(error.ends_with("\n800 further problems are not listed"), "{error}");
+        let counts = (file.problem_count(Severity::Refused), file.problem_count(Severity::Warning));
+        let problems = file.problems().to_vec();
+        let check = Check { effective: String::new(), problems, counts, others: vec!["x".to_owned()] };
+        let text = report(&check, false);
+        let expected = "800 further problems are not listed\nno server starts with this file: 1001 refused, 0 warnings\n";
+        assert!(text.ends_with(expected), "{text}");
+        let file = ServerFile::parse("i.xml", "<infinispan/>", &Variables::new());
+        let error = refuse_or_warn(&file, false).unwrap_err().to_string();
+        assert!(!error.contains("further"), "{error}");
     }
 }

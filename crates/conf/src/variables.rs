@@ -77,6 +77,14 @@ impl Variables {
         self.values.get(name).map(String::as_str)
     }
 
+    /// Returns the names within each `${…}` of a text, also of nested ones.
+    pub fn names_in(text: &str) -> impl Iterator<Item = &str> {
+        text.split("${").skip(1).flat_map(|rest| {
+            let end = rest.find([':', '}']).unwrap_or(rest.len());
+            rest[..end].split(',').map(str::trim)
+        })
+    }
+
     /// Replaces every `${…}`.
     ///
     /// # Errors
@@ -146,6 +154,13 @@ fn closing_brace(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_those_before_defaults_also_within_them() {
+        let names = |text| Variables::names_in(text).collect::<Vec<_>>();
+        assert_eq!(names("a ${b} ${c.d, e:1}${f:${g:2}} h:i}"), ["b", "c.d", "e", "f", "g"]);
+        assert_eq!(names("a"), [] as [&str; 0]);
+    }
 
     #[test]
     fn variables_defaults_and_alternatives() {

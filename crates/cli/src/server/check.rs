@@ -1,15 +1,10 @@
 //! `consort server --check`: the file together with the options.
 
-use std::path::Path;
-
 use consort_conf::{check_required_layers, load_stack};
-use consort_server::{ClusterSettings, Server, ServerFile};
+use consort_server::{ClusterSettings, ServerFile, Severity};
 
 use super::ServerCommand;
 use crate::server_config::{self, Check};
-
-/// It names the directory for data also if the file does not have it.
-const DATA_VARIABLE: &str = "infinispan.server.data.path";
 
 impl ServerCommand {
     /// Finds the settings that a server has with this file and the options, and all problems.
@@ -18,16 +13,11 @@ impl ServerCommand {
         if let Err(error) = self.check_authentication(Some(file)).await {
             others.push(error.to_string());
         }
-        let builder = match self.builder_with_files(Some(file)) {
-            Ok(builder) => {
-                others.extend(server_config::contradiction(&builder));
-                builder
-            }
-            Err(error) => {
-                others.push(format!("{error:#}"));
-                self.with_addresses(file.apply(Server::builder()))
-            }
-        };
+        let (builder, errors) = self.builder_with_files(Some(file));
+        if errors.is_empty() {
+            others.extend(server_config::contradiction(&builder));
+        }
+        others.extend(errors.iter().map(|error| format!("{error:#}")));
         let cluster = self.cluster_settings(file).unwrap_or_else(|error| {
             others.push(format!("{error:#}"));
             file.cluster().cloned()
@@ -36,7 +26,9 @@ impl ServerCommand {
         let tls = self.tls.files().or_else(|| realm.as_ref()?.tls().cloned());
         let users = self.users.as_deref().or_else(|| realm.as_ref()?.users());
         let effective = file.effective(&builder).cluster(cluster.as_ref()).users(users).tls(tls.as_ref());
-        Check { effective: effective.to_string(), problems: file.problems().to_vec(), others }
+        let (problems, count) = (file.problems().to_vec(), |severity| file.problem_count(severity));
+        let counts = (count(Severity::Refused), count(Severity::Warning));
+        Check { effective: effective.to_string(), problems, counts, others }
     }
 
     /// The cluster of the file with the options of the command line.
@@ -58,7 +50,7 @@ impl ServerCommand {
     }
 
     /// Refuses options of a cluster at a server that is in none.
-    pub(super) fn check_cluster_options(&self) -> anyhow::Result<()> {
+    pub(super) fn check_cluster_options(&self, file: &ServerFile) -> anyhow::Result<()> {
         let options = [
             ("--stack", self.stack.is_some()),
             ("--name", self.name.is_some()),
@@ -76,7 +68,8 @@ impl ServerCommand {
             "{}: the server runs alone, because the file has no <transport>; name a cluster with --cluster, or leave out the option",
             found.join(", ")
         );
-        let unused = self.unused_variables();
+        let names = self.define.iter().map(|define| define.split('=').next().unwrap_or_default());
+        let unused: Vec<&str> = names.filter(|name| !file.uses_variable(name)).collect();
         anyhow::ensure!(
             self.cluster.is_some() || unused.is_empty(),
             "-D {}: the file does not use the variable, and the server runs alone, because the file has no <transport>; leave it \
@@ -84,13 +77,5 @@ impl ServerCommand {
             unused.join(", -D ")
         );
         Ok(())
-    }
-
-    /// Returns the names of variables of the command line that the file does not have anywhere.
-    fn unused_variables(&self) -> Vec<&str> {
-        let path = self.check.as_deref().or(self.config.as_deref().map(Path::new));
-        let Some(text) = path.and_then(|path| std::fs::read_to_string(path).ok()) else { return Vec::new() };
-        let names = self.define.iter().map(|define| define.split('=').next().unwrap_or_default());
-        names.filter(|name| *name != DATA_VARIABLE && !text.contains(name)).collect()
     }
 }

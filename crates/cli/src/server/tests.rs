@@ -242,6 +242,44 @@ fn options_of_a_cluster_need_one() {
 }
 
 #[test]
+fn variables_without_an_effect_are_refused_by_their_whole_name() {
+    let files = Files::new("variables", "<local-cache name=\"${some.cache,other:c}\"/>", "");
+    let config = format!("--config={}", files.path("infinispan.xml"));
+    let read = |define: &str| {
+        let mut server = Arguments::parse_from(["consort", &config, "-D", define]).server;
+        server.read_file().map(|file| file.unwrap()).map_err(|error| error.to_string())
+    };
+    for unused in ["some=x", "cache=x", "user-properties=x", "infinispan.server.config=x", "c=x"] {
+        let error = read(unused).unwrap_err();
+        assert!(error.contains("the file does not use the variable"), "{unused}: {error}");
+    }
+    for used in ["some.cache=x", "other=x", "infinispan.server.data.path=/x"] {
+        assert!(read(used).is_ok(), "{used}");
+    }
+    // The paths of the realm begin there, although the file does not name the variable.
+    let realm = read("infinispan.server.config.path=/elsewhere").unwrap().realm_files().unwrap();
+    assert_eq!(realm.users(), Some(Path::new("/elsewhere/users.properties")));
+}
+
+#[tokio::test]
+async fn errors_of_all_files_are_listed_at_once() {
+    let files = Files::new("errors", "", "");
+    let none = |option: &str, name: &str| format!("--{option}={}", files.path(name));
+    let options = [
+        none("caches", "none.yaml"),
+        none("users", "no-users"),
+        none("tls-cert", "none.pem"),
+        none("tls-key", "none.key"),
+    ];
+    let options: Vec<&str> = options.iter().map(|option| &option[..]).collect();
+    let (_, others) = files.check(&options).await;
+    assert_eq!(others.len(), 3, "{others:?}");
+    for (other, name) in others.iter().zip(["none.yaml", "no-users", "none.pem"]) {
+        assert!(other.contains(name), "{name}: {other}");
+    }
+}
+
+#[test]
 fn missing_file_is_named() {
     let mut server = Arguments::parse_from(["consort", "--config=none/infinispan.xml"]).server;
     let error = server.read_file().unwrap_err();

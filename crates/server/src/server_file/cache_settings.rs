@@ -2,9 +2,7 @@
 
 use super::document::Node;
 use super::problem::Problems;
-use crate::catalog::definition::without_effect;
-
-const STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-file-store"];
+use crate::catalog::definition::{FILE_STORES, without_effect};
 
 /// Reports settings without effect; removes those that a definition by a client could not have.
 pub(super) fn report(label: &str, node: &mut Node, problems: &mut Problems) {
@@ -22,9 +20,8 @@ pub(super) fn report(label: &str, node: &mut Node, problems: &mut Problems) {
     });
     for child in &mut node.children {
         if child.name == "persistence" {
-            child.children.iter_mut().filter(|store| STORES.contains(&&store.name[..])).for_each(|store| {
-                remove_paths(label, store, problems);
-            });
+            let stores = child.children.iter_mut().filter(|store| FILE_STORES.contains(&&store.name[..]));
+            stores.for_each(|store| remove_paths(label, store, problems));
         }
     }
 }

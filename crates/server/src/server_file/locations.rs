@@ -1,10 +1,11 @@
 //! The directories that relative paths of a file begin at.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use consort_conf::Variables;
 
-use super::document::Node;
+use super::document::{Node, STACKS};
 use super::problem::Problems;
 use super::section::Section;
 
@@ -50,4 +51,30 @@ impl Locations<'_> {
         let base = base.or_else(|| self.directory.map(Path::to_path_buf)).unwrap_or_default();
         Some(base.join(path))
     }
+}
+
+/// The names of variables with an effect: those within `${…}`, those in `relative-to`, and those at which paths begin otherwise.
+pub(super) fn variables_of(text: &str, root: &Node) -> BTreeSet<String> {
+    let mut all: BTreeSet<String> = Variables::names_in(text).map(str::to_owned).collect();
+    // The directory for data, also without <global-state>.
+    all.insert(DATA_PATH.to_owned());
+    add_locations(root, DATA_PATH, &mut all);
+    all
+}
+
+fn add_locations(node: &Node, default: &str, all: &mut BTreeSet<String>) {
+    let default = match &node.name[..] {
+        // A stack is not used without a cluster, and the path of a store has no effect.
+        STACKS | "persistence" => return,
+        "server" => CONFIG_PATH,
+        _ => default,
+    };
+    if let Some(path) = node.get("path") {
+        let base = node.get("relative-to").filter(|base| !base.value.is_empty());
+        // An absolute path begins nowhere.
+        if Path::new(&path.value).is_relative() {
+            all.insert(base.map_or(default, |base| &base.value).to_owned());
+        }
+    }
+    node.children.iter().for_each(|child| add_locations(child, default, all));
 }

@@ -27,7 +27,7 @@ mod stack;
 mod tests;
 mod yaml;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -89,8 +89,9 @@ impl ClusterSettings {
 /// A server's file. It may have problems that keep a server from starting.
 #[derive(Clone, Debug)]
 pub struct ServerFile {
-    file: String,
-    problems: Vec<Problem>,
+    problems: Problems,
+    /// `None` if the file cannot be read.
+    variables: Option<BTreeSet<String>>,
     cluster: Option<ClusterSettings>,
     default_cache: Option<String>,
     definitions: CacheDefinitions,
@@ -124,18 +125,18 @@ impl ServerFile {
         let size = std::fs::metadata(path).map(|file| file.len()).unwrap_or_default();
         if size > FILE_BYTES_MAX as u64 {
             problems.refuse(Place { line: 1, column: 1 }, too_large(size));
-            return Self::with_problems(&name, problems);
+            return Self::empty(&name).with_problems(problems);
         }
         match std::fs::read_to_string(path) {
             Ok(text) => {
                 let locations = Locations { directory: path.parent(), variables };
                 let mut file = Self::parse_at(&mut problems, &text, locations);
                 file.load(&mut problems);
-                Self { problems: problems.sorted(), ..file }
+                file.with_problems(problems)
             }
             Err(error) => {
                 problems.refuse(Place { line: 1, column: 1 }, format!("cannot be read: {error}"));
-                Self::with_problems(&name, problems)
+                Self::empty(&name).with_problems(problems)
             }
         }
     }
@@ -144,17 +145,18 @@ impl ServerFile {
     pub fn parse(file: &str, text: &str, variables: &Variables) -> Self {
         let mut problems = Problems::new(file);
         let parsed = Self::parse_at(&mut problems, text, Locations { directory: None, variables });
-        Self { problems: problems.sorted(), ..parsed }
+        parsed.with_problems(problems)
     }
 
-    fn with_problems(file: &str, problems: Problems) -> Self {
-        Self { problems: problems.sorted(), ..Self::empty(file) }
+    fn with_problems(self, mut problems: Problems) -> Self {
+        problems.sort();
+        Self { problems, ..self }
     }
 
     fn empty(file: &str) -> Self {
         Self {
-            file: file.to_owned(),
-            problems: Vec::new(),
+            problems: Problems::new(file),
+            variables: None,
             cluster: None,
             default_cache: None,
             definitions: CacheDefinitions::none(file),
@@ -183,6 +185,7 @@ impl ServerFile {
             problems.refuse(root.place, format!("<{}> where <{ROOT}> was expected", root.written));
             return file;
         }
+        file.variables = Some(locations::variables_of(text, &root));
         file.read_root(&root, locations, problems);
         file
     }
@@ -349,31 +352,39 @@ impl ServerFile {
         Some(RealmFiles { users: realm.users.clone(), tls, roles, access })
     }
 
-    /// Returns the problems, in the order of the file.
+    /// Returns the problems, in the order of the file: at most 200 of each severity.
     pub fn problems(&self) -> &[Problem] {
-        &self.problems
+        self.problems.listed()
+    }
+
+    /// Returns the number of problems, also of those that are not listed.
+    pub const fn problem_count(&self, severity: Severity) -> usize {
+        self.problems.count(severity)
+    }
+
+    /// Whether a variable of this name has an effect. True for a file that cannot be read.
+    pub fn uses_variable(&self, name: &str) -> bool {
+        self.variables.as_ref().is_none_or(|all| all.contains(name))
     }
 
     /// Whether a server can start with this file; `strict` refuses warnings, too.
     pub fn is_startable(&self, strict: bool) -> bool {
-        self.problems.iter().all(|problem| problem.severity == Severity::Warning && !strict)
+        self.problem_count(Severity::Refused) == 0 && (!strict || self.problem_count(Severity::Warning) == 0)
     }
 
     /// Adds a problem of each cache and counter that needs a directory for data; without one, entries end with the last server.
     pub fn check_without_data(&mut self) {
-        let mut problems = Problems::new(&self.file);
         for (name, place) in &self.stored {
             let text = format!(
                 "`{name}` is persistent, and the server has no directory for data; write --data DIRECTORY"
             );
-            problems.refuse(*place, text);
+            self.problems.refuse(*place, text);
         }
         let place = Place { line: 1, column: 1 };
         let text = "definitions that clients add end with the last server; Infinispan keeps them in server/data; write --data \
                     DIRECTORY or <global-state>";
-        problems.warn(place, text);
-        self.problems.extend(problems.sorted());
-        self.problems.sort_by_key(|problem| (problem.place, problem.severity));
+        self.problems.warn(place, text);
+        self.problems.sort();
     }
 
     /// Returns the cluster; `None` if the server runs alone.

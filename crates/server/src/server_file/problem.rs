@@ -1,13 +1,15 @@
 //! Problems of a server's file, with place and alternative.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 
-/// The most reported problems of each severity; a file of another kind would have one per element. Each severity has its own count,
-/// so that many warnings do not hide the one problem for which a server does not start.
+/// The most listed problems of each severity; a file of another kind would have one per element. Each severity has its own count,
+/// so that many warnings do not hide the one problem for which a server does not start. The others are counted.
 pub(super) const PROBLEMS_MAX: usize = 200;
 
 /// A place in a file, counted from 1.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Place {
     /// The line.
     pub line: u32,
@@ -22,7 +24,7 @@ impl fmt::Display for Place {
 }
 
 /// Whether a file with the problem can be used.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Severity {
     /// A server does not start with it.
@@ -56,22 +58,34 @@ impl fmt::Display for Problem {
 }
 
 /// The problems found so far.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Problems {
     file: String,
-    all: Vec<Problem>,
+    listed: Vec<Problem>,
+    refused: usize,
+    warnings: usize,
+    /// Hashes of all problems, also of those that are not listed, so that each counts once. The size of a file bounds their number.
+    known: HashSet<u64>,
+    hasher: RandomState,
 }
 
 impl Problems {
     pub(super) fn new(file: &str) -> Self {
-        Self { file: file.to_owned(), all: Vec::new() }
+        let (known, hasher) = (HashSet::new(), RandomState::new());
+        Self { file: file.to_owned(), listed: Vec::new(), refused: 0, warnings: 0, known, hasher }
     }
 
     fn add(&mut self, place: Place, severity: Severity, text: String) {
-        let of_severity = || self.all.iter().filter(|other| other.severity == severity);
-        let is_new = || of_severity().all(|other| (other.place, &other.text) != (place, &text));
-        if of_severity().count() < PROBLEMS_MAX && is_new() {
-            self.all.push(Problem { file: self.file.clone(), place, severity, text });
+        if !self.known.insert(self.hasher.hash_one((place, severity, &text))) {
+            return;
+        }
+        let count = match severity {
+            Severity::Refused => &mut self.refused,
+            Severity::Warning => &mut self.warnings,
+        };
+        *count += 1;
+        if *count <= PROBLEMS_MAX {
+            self.listed.push(Problem { file: self.file.clone(), place, severity, text });
         }
     }
 
@@ -87,9 +101,20 @@ impl Problems {
         &self.file
     }
 
-    /// In the order of the file.
-    pub(super) fn sorted(mut self) -> Vec<Problem> {
-        self.all.sort_by_key(|problem| (problem.place, problem.severity));
-        self.all
+    /// Also those that are not listed.
+    pub(super) const fn count(&self, severity: Severity) -> usize {
+        match severity {
+            Severity::Refused => self.refused,
+            Severity::Warning => self.warnings,
+        }
+    }
+
+    pub(super) fn listed(&self) -> &[Problem] {
+        &self.listed
+    }
+
+    /// Into the order of the file.
+    pub(super) fn sort(&mut self) {
+        self.listed.sort_by_key(|problem| (problem.place, problem.severity));
     }
 }

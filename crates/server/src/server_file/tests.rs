@@ -3,6 +3,7 @@ use consort_conf::Variables;
 use super::document::{NESTING_MAX, PARTS_MAX};
 use super::problem::PROBLEMS_MAX;
 use super::*;
+use crate::catalog::definition::without_effect::tests as without_effect;
 use crate::security::role::Role;
 
 /// As in Infinispan's distribution.
@@ -107,7 +108,10 @@ fn file_with_more_warnings_than_are_kept_is_refused_for_one_problem() {
          </socket-bindings><endpoints socket-binding=\"b\"><hotrod-connector/><ip-filters/></endpoints></server></infinispan>"
     ));
     let count = |severity| file.problems().iter().filter(|problem| problem.severity == severity).count();
-    assert_eq!(count(Severity::Warning), PROBLEMS_MAX);
+    assert_eq!(
+        (count(Severity::Warning), file.problem_count(Severity::Warning)),
+        (PROBLEMS_MAX, 2 * PROBLEMS_MAX)
+    );
     assert!(refused(&file)[0].contains("unknown element <ip-filters>"), "{:?}", refused(&file));
     assert!(!file.is_startable(false));
 }
@@ -279,6 +283,20 @@ fn settings_without_effect_are_warnings() {
         "<local-cache name=\"a\" statistics=\"true\" simple-cache=\"false\" start=\"EAGER\"/><jmx enabled=\"false\"/>",
     );
     assert_eq!(problems(&harmless), [] as [String; 0]);
+}
+
+#[test]
+fn settings_of_all_tables_are_warnings_unless_they_agree_with_the_behaviour() {
+    for (element, setting, other, _) in without_effect::all() {
+        let name = setting.name();
+        let with = |value: &str| problems(&container(&without_effect::cache_with(element, name, value)));
+        let all = with(other);
+        let expected = format!("warning: cache `c`: {name} of {element} has no effect: {}", setting.why);
+        assert!(all.len() == 1 && all[0].ends_with(&expected), "{name}={other}: {all:?}, not {expected}");
+        for value in setting.agreeing {
+            assert_eq!(with(value), [] as [String; 0], "{name} of {element}: {value}");
+        }
+    }
 }
 
 #[test]
@@ -552,6 +570,7 @@ fn files_are_bounded() {
     assert!(refused(&parse(&long))[0].contains("the limit is"));
     let many = container(&"<x/>\n".repeat(10 * PROBLEMS_MAX));
     assert_eq!(many.problems().len(), PROBLEMS_MAX);
+    assert_eq!(many.problem_count(Severity::Refused), 10 * PROBLEMS_MAX);
 }
 
 #[test]

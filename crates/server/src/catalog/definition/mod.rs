@@ -129,7 +129,7 @@ pub(crate) fn templates() -> impl Iterator<Item = &'static str> {
 }
 
 /// Infinispan's names of stores in files, which mean one kind of store here.
-const FILE_STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-file-store"];
+pub(crate) const FILE_STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-file-store"];
 
 pub(crate) fn mode_of(kind: &str) -> Option<CacheMode> {
     KINDS.iter().find(|(name, _)| *name == kind).map(|(_, mode)| *mode)

@@ -182,22 +182,32 @@ const WRITE_BEHIND: &[WithoutEffect] =
 
 const STORE_DATA: &[WithoutEffect] = &[setting("max-file-size", Integer, &[], LAYOUT)];
 
+/// By element; one stands for all kinds of caches, and one for all names of stores.
+const TABLES: &[(&str, &[WithoutEffect])] = &[
+    (ANY_CACHE, CACHE),
+    ("locking", LOCKING),
+    ("state-transfer", STATE_TRANSFER),
+    ("expiration", EXPIRATION),
+    ("memory", MEMORY),
+    ("transaction", TRANSACTION),
+    ("persistence", PERSISTENCE),
+    (ANY_STORE, STORE),
+    ("index", STORE_INDEX),
+    ("data", STORE_DATA),
+    ("write-behind", WRITE_BEHIND),
+];
+
+const ANY_CACHE: &str = "distributed-cache";
+const ANY_STORE: &str = "file-store";
+
 /// The setting of an element, by its name.
 pub(crate) fn find(element: &str, attribute: &str) -> Option<&'static WithoutEffect> {
-    let all = match element {
-        "locking" => LOCKING,
-        "state-transfer" => STATE_TRANSFER,
-        "expiration" => EXPIRATION,
-        "memory" => MEMORY,
-        "transaction" => TRANSACTION,
-        "persistence" => PERSISTENCE,
-        "index" => STORE_INDEX,
-        "data" => STORE_DATA,
-        "write-behind" => WRITE_BEHIND,
-        store if FILE_STORES.contains(&store) => STORE,
-        cache if mode_of(cache).is_some() => CACHE,
-        _ => return None,
+    let element = match element {
+        store if FILE_STORES.contains(&store) => ANY_STORE,
+        cache if mode_of(cache).is_some() => ANY_CACHE,
+        other => other,
     };
+    let (_, all) = TABLES.iter().find(|(name, _)| *name == element)?;
     all.iter().find(|setting| setting.attribute == attribute)
 }
 
@@ -211,5 +221,82 @@ pub(super) fn accept(element: &Element, attribute: &str, value: &str) -> Result<
         Decimal => number::<f64>(element, attribute, value).map(drop),
         OneOf(all) => one_of(element, attribute, value, all),
         Text => Ok(()),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::from_text;
+    use super::*;
+
+    /// A cache with an attribute of this element.
+    pub(crate) fn cache_with(element: &str, attribute: &str, value: &str) -> String {
+        let set = format!("{attribute}=\"{value}\"");
+        let (of_cache, children) = match element {
+            ANY_CACHE => (set, "<persistence><file-store/></persistence>".to_owned()),
+            "persistence" => (String::new(), format!("<persistence {set}><file-store/></persistence>")),
+            ANY_STORE => (String::new(), format!("<persistence><file-store {set}/></persistence>")),
+            "index" | "data" => {
+                let store = format!("<persistence><file-store><{element} {set}/></file-store></persistence>");
+                (String::new(), store)
+            }
+            "write-behind" => {
+                let behind = format!("<write-behind modification-queue-size=\"7\" {set}/>");
+                (String::new(), format!("<persistence><file-store>{behind}</file-store></persistence>"))
+            }
+            other => (String::new(), format!("<{other} {set}/><persistence><file-store/></persistence>")),
+        };
+        format!("<distributed-cache name=\"c\" {of_cache}>{children}</distributed-cache>")
+    }
+
+    /// The settings of all tables with their elements, a value with another meaning than the behaviour, and one without the form.
+    pub(crate) fn all()
+    -> impl Iterator<Item = (&'static str, &'static WithoutEffect, &'static str, Option<&'static str>)> {
+        let settings =
+            TABLES.iter().flat_map(|(element, all)| all.iter().map(move |setting| (*element, setting)));
+        settings.map(|(element, setting)| {
+            let differs = |value: &&str| !setting.agreeing.contains(value);
+            let (values, wrong): (&[&'static str], _) = match setting.form {
+                Flag => (&["true", "false"], Some("maybe")),
+                Duration => (&["7s"], Some("soon")),
+                Integer => (&["7"], Some("1.5")),
+                Decimal => (&["7.5"], Some("many")),
+                OneOf(all) => {
+                    return (
+                        element,
+                        setting,
+                        all.iter().map(|(name, ())| *name).find(|name| differs(name)).unwrap(),
+                        Some("OTHER"),
+                    );
+                }
+                Text => (&["org.infinispan.distribution.Other"], None),
+            };
+            (element, setting, *values.iter().find(|value| differs(value)).unwrap(), wrong)
+        })
+    }
+
+    impl WithoutEffect {
+        pub(crate) const fn name(&self) -> &'static str {
+            self.attribute
+        }
+    }
+
+    #[test]
+    fn settings_of_all_tables_change_no_definition_and_have_a_form() {
+        let store = "<persistence><file-store/></persistence>";
+        let plain = from_text("c", &format!("<distributed-cache>{store}</distributed-cache>")).unwrap();
+        let behind = from_text("c", &cache_with("write-behind", "fail-silently", "false")).unwrap();
+        assert!(plain != behind && all().count() > 40);
+        for (element, setting, other, wrong) in all() {
+            let read = |value: &str| from_text("c", &cache_with(element, setting.attribute, value));
+            let expected = if element == "write-behind" { &behind } else { &plain };
+            for value in setting.agreeing.iter().chain([&other]) {
+                let found = read(value);
+                assert_eq!(found.as_ref(), Ok(expected), "{} of {element}: {value}", setting.attribute);
+            }
+            if let Some(wrong) = wrong {
+                assert!(read(wrong).is_err(), "{} of {element}: {wrong}", setting.attribute);
+            }
+        }
     }
 }
