@@ -8,6 +8,17 @@ pub use ssl::{SslKeyExchange, SslKeyExchangeConfig};
 
 use crate::{Cx, DropReason, Event, KeyRequest};
 
+/// The keys that are fetched at once; ASYM_ENCRYPT wants fewer.
+const FETCHES_MAX: usize = 8;
+
+/// The error is the attribute and a text for the operator.
+fn check_algorithm(secret_key_algorithm: &str) -> Result<(), (&'static str, String)> {
+    if secret_key_algorithm.trim().eq_ignore_ascii_case("AES") {
+        return Ok(());
+    }
+    Err(("secret_key_algorithm", format!("secret_key_algorithm ({secret_key_algorithm}) is not AES")))
+}
+
 /// ASYM_ENCRYPT discards the messages that wait for the key.
 fn report_failure(cx: &mut Cx<'_>, request: &KeyRequest, why: &str) {
     cx.count_drop(DropReason::UnknownKey, |book| {

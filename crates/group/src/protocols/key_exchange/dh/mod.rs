@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::keys::{DhPair, Group, PublicKey, Unusable};
-use super::report_failure;
+use super::{FETCHES_MAX, check_algorithm, report_failure};
 use crate::protocols::encrypt::{CountPerSecond, EcbKey, RandomBytes};
 use crate::{
     Address, Control, Cx, DhHeader, DropReason, Event, HeaderBody, HeaderIds, KeyRequest, Message,
@@ -34,10 +34,7 @@ impl DhKeyExchangeConfig {
     ///
     /// The attribute that cannot be used, and a text for the operator.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        if !self.secret_key_algorithm.trim().eq_ignore_ascii_case("AES") {
-            let why = format!("secret_key_algorithm ({}) is not AES", self.secret_key_algorithm);
-            return Err(("secret_key_algorithm", why));
-        }
+        check_algorithm(&self.secret_key_algorithm)?;
         if self.timeout.is_zero() {
             return Err(("timeout", "timeout must be greater than 0".to_owned()));
         }
@@ -45,14 +42,16 @@ impl DhKeyExchangeConfig {
     }
 }
 
-/// The keys that are fetched at once; ASYM_ENCRYPT wants fewer.
-const FETCHES_MAX: usize = 8;
-
 /// The requests for a key, the first included.
 const TRIES_MAX: u32 = 3;
 
-/// The requests that are answered in a second. Each costs some milliseconds.
+/// The requests that are answered in a second. Each costs some milliseconds. Requests without a usable key cost little, and do
+/// not count: they must not keep joiners waiting.
 const ANSWERS_PER_SECOND_MAX: u32 = 100;
+
+/// The answers with a usable key of Diffie-Hellman and without the wanted key that are decrypted in a second; then answers are
+/// ignored until the next one. Each costs some milliseconds, and anyone can send them under the address of a member.
+const WRONG_ANSWERS_PER_SECOND_MAX: u32 = 10;
 
 const ID: ProtocolId = ProtocolId::DH_KEY_EXCHANGE;
 
@@ -63,6 +62,16 @@ struct Fetch {
     pair: DhPair,
     tries: u32,
     repeat_at: Time,
+}
+
+impl Fetch {
+    /// Returns the key of an answer if it is the wanted one.
+    fn read(&self, public: &PublicKey, encrypted: &Bytes) -> Option<SecretKey> {
+        let session = self.pair.session_key(public).ok()?;
+        let cipher = session.get(..self.request.key_length).and_then(EcbKey::new)?;
+        let key = SecretKey::new("AES", cipher.decrypt(encrypted)?);
+        (key.version() == self.request.version).then_some(key)
+    }
 }
 
 /// The DH_KEY_EXCHANGE layer.
@@ -77,6 +86,7 @@ pub struct DhKeyExchange {
     group: Group,
     fetches: Vec<Fetch>,
     answers: CountPerSecond,
+    wrong_answers: CountPerSecond,
     served: u64,
     fetched: u64,
     failed: u64,
@@ -93,6 +103,7 @@ impl DhKeyExchange {
             group: Group::Bits2048,
             fetches: Vec::new(),
             answers: CountPerSecond::default(),
+            wrong_answers: CountPerSecond::default(),
             served: 0,
             fetched: 0,
             failed: 0,
@@ -159,15 +170,17 @@ impl DhKeyExchange {
     ) -> Result<(), DropReason> {
         let is_it = |fetch: &Fetch| fetch.request.sender == *src && fetch.request.version == *version;
         let at = self.fetches.iter().position(is_it).ok_or(DropReason::Unexpected)?;
-        let Fetch { request, pair, .. } = &self.fetches[at];
-        let session = PublicKey::decode(dh_key).and_then(|public| pair.session_key(&public));
-        let session = session.map_err(|Unusable| DropReason::Malformed)?;
-        let cipher = session.get(..request.key_length).and_then(EcbKey::new).ok_or(DropReason::Malformed)?;
-        let key = SecretKey::new("AES", cipher.decrypt(encrypted).ok_or(DropReason::Malformed)?);
-        if key.version() != version {
-            return Err(DropReason::Malformed);
+        let fetch = &self.fetches[at];
+        let public = PublicKey::decode(dh_key).ok().filter(|public| public.group == fetch.pair.group());
+        let public = public.ok_or(DropReason::Malformed)?;
+        if !self.wrong_answers.is_below(cx.now(), WRONG_ANSWERS_PER_SECOND_MAX) {
+            return Err(DropReason::QueueFull);
         }
-        self.group = pair.group();
+        let Some(key) = fetch.read(&public, encrypted) else {
+            self.wrong_answers.add();
+            return Err(DropReason::Malformed);
+        };
+        self.group = public.group;
         self.fetched += 1;
         let version = self.fetches.swap_remove(at).request.version;
         cx.raise(Event::SecretKeyFetched { version, key: Ok(key) });
@@ -180,12 +193,12 @@ impl DhKeyExchange {
         if !cx.view().is_some_and(|view| view.contains(src)) {
             return Err(DropReason::NotMember);
         }
+        let Some(key) = self.key.clone() else { return Err(DropReason::UnknownKey) };
+        let public = PublicKey::decode(dh_key).map_err(|Unusable| DropReason::Malformed)?;
         if !self.answers.is_below(cx.now(), ANSWERS_PER_SECOND_MAX) {
             return Err(DropReason::QueueFull);
         }
         self.answers.add();
-        let Some(key) = self.key.clone() else { return Err(DropReason::UnknownKey) };
-        let public = PublicKey::decode(dh_key).map_err(|Unusable| DropReason::Malformed)?;
         if !self.pairs.iter().any(|(group, _)| *group == public.group) {
             let pair = DhPair::generate(public.group, &mut *self.random);
             self.pairs.push((public.group, pair.map_err(|_| DropReason::Unexpected)?));

@@ -10,12 +10,9 @@ use zeroize::Zeroizing;
 
 use super::server::close;
 use super::{OPTIONS, SslKeyExchangeConfig};
-use crate::protocols::key_exchange::report_failure;
+use crate::protocols::key_exchange::{FETCHES_MAX, report_failure};
 use crate::wire::{self, KEY_REQUEST, KEY_RESPONSE_BYTES_MAX, KeyResponseError};
 use crate::{ConnId, Cx, Effect, Event, KeyRequest, PhysAddr, SecretKey, Time, Token};
-
-/// The keys that are fetched at once; ASYM_ENCRYPT wants fewer.
-const FETCHES_MAX: usize = 8;
 
 enum Link {
     Connecting(Token),
