@@ -73,9 +73,10 @@ mod tests {
                 assert!(error.starts_with(&format!("my.xml:3:1: {name} exchanges the keys")), "{error}");
             }
             for second in super::EXCHANGES {
-                for layers in
-                    [format!("{exchange}{external}\n<{second}/>"), format!("{exchange}\n<{second}/>{external}")]
-                {
+                for layers in [
+                    format!("{exchange}{external}\n<{second}/>"),
+                    format!("{exchange}\n<{second}/>{external}"),
+                ] {
                     let error = problem(&layers).expect("refused");
                     assert!(error.contains(&format!("my.xml:4:1: {second} is a second exchange")), "{error}");
                 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::keys::{DhPair, Group, PublicKey, Unusable};
-use super::{FETCHES_MAX, check_algorithm, report_failure};
+use super::{FETCHES_MAX, TOO_MANY, check_algorithm, report_failure};
 use crate::protocols::encrypt::{CountPerSecond, EcbKey, RandomBytes};
 use crate::{
     Address, Control, Cx, DhHeader, DropReason, Event, HeaderBody, HeaderIds, KeyRequest, Message,
@@ -84,6 +84,7 @@ pub struct DhKeyExchange {
     pairs: Vec<(Group, DhPair)>,
     /// The group of the last answer: JGroups refuses requests in another one.
     group: Group,
+    /// The oldest first.
     fetches: Vec<Fetch>,
     answers: CountPerSecond,
     wrong_answers: CountPerSecond,
@@ -119,7 +120,8 @@ impl DhKeyExchange {
 
     fn fetch(&mut self, cx: &mut Cx<'_>, request: &KeyRequest) {
         if self.fetches.len() >= FETCHES_MAX {
-            return self.give_up(cx, request, "too many keys are fetched");
+            let oldest = self.fetches.remove(0);
+            self.give_up(cx, &oldest.request, TOO_MANY);
         }
         match self.ask(cx, self.group, &request.sender) {
             Ok(pair) => {
@@ -144,7 +146,7 @@ impl DhKeyExchange {
     fn repeat(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         while let Some(at) = self.fetches.iter().position(|fetch| fetch.repeat_at <= now) {
-            let Fetch { request, pair, tries, .. } = self.fetches.swap_remove(at);
+            let Fetch { request, pair, tries, .. } = self.fetches.remove(at);
             if tries >= TRIES_MAX {
                 self.give_up(cx, &request, "it does not answer");
                 continue;
@@ -152,7 +154,7 @@ impl DhKeyExchange {
             match self.ask(cx, pair.group().other_default(), &request.sender) {
                 Ok(pair) => {
                     let (tries, repeat_at) = (tries + 1, now + self.config.timeout);
-                    self.fetches.push(Fetch { request, pair, tries, repeat_at });
+                    self.fetches.insert(at, Fetch { request, pair, tries, repeat_at });
                 }
                 Err(why) => self.give_up(cx, &request, &why),
             }
@@ -182,8 +184,8 @@ impl DhKeyExchange {
         };
         self.group = public.group;
         self.fetched += 1;
-        let version = self.fetches.swap_remove(at).request.version;
-        cx.raise(Event::SecretKeyFetched { version, key: Ok(key) });
+        let request = Box::new(self.fetches.remove(at).request);
+        cx.raise(Event::SecretKeyFetched { request, key: Ok(key) });
         Ok(())
     }
 

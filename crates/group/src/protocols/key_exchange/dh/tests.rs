@@ -52,8 +52,8 @@ fn bits(message: &Message) -> u32 {
 
 fn result(harness: &mut Harness) -> Option<Result<SecretKey, String>> {
     harness.take_up_events().into_iter().find_map(|event| match event {
-        Event::SecretKeyFetched { version, key: result } => {
-            assert_eq!(version, key(5).version());
+        Event::SecretKeyFetched { request, key: result } => {
+            assert_eq!(request.version, key(5).version());
             Some(result)
         }
         _ => None,

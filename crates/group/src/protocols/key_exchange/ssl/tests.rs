@@ -232,8 +232,8 @@ fn connected(harness: &mut Harness, token: Token) {
 
 fn result(harness: &mut Harness) -> Result<SecretKey, String> {
     match harness.take_up_events().pop() {
-        Some(Event::SecretKeyFetched { version, key: result }) => {
-            assert_eq!(version, key(5).version());
+        Some(Event::SecretKeyFetched { request, key: result }) => {
+            assert_eq!(request.version, key(5).version());
             result
         }
         other => panic!("{other:?}"),
@@ -330,7 +330,8 @@ fn key_without_a_known_server_or_beyond_the_bound_is_not_fetched() {
     }
     assert_eq!((two.take_effects().len(), two.take_up_events()), (8, vec![]));
     two.lower(request(Some(port(2157))));
-    assert!(result(&mut two).unwrap_err().contains("too many"));
+    assert!(result(&mut two).unwrap_err().contains("too many"), "the oldest ends");
+    assert_eq!(two.take_effects().len(), 1);
 }
 
 #[test]
