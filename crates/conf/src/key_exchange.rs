@@ -86,9 +86,13 @@ mod tests {
 
     #[test]
     fn verifier_of_java_is_refused_with_an_alternative() {
-        let layers = "<SSL_KEY_EXCHANGE session_verifier_class=\"org.example.Verifier\"/>\
-                      <ASYM_ENCRYPT use_external_key_exchange=\"true\"/>";
-        let error = problem(layers).expect("refused");
-        assert!(error.contains("my.xml:3:19") && error.contains("truststore_name"), "{error}");
+        for attribute in ["session_verifier_class", "session_verifier_arg"] {
+            let layers = format!(
+                "<SSL_KEY_EXCHANGE {attribute}=\"org.example.Verifier\"/>\
+                 <ASYM_ENCRYPT use_external_key_exchange=\"true\"/>"
+            );
+            let error = problem(&layers).expect("refused");
+            assert!(error.contains("my.xml:3:19") && error.contains("truststore_name"), "{error}");
+        }
     }
 }
