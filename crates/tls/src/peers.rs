@@ -93,7 +93,7 @@ impl TrustedPeers {
     }
 }
 
-/// As Java: with the key of a member's own certificate, nobody can certify others.
+/// As Java: the key of a member's own certificate certifies no others.
 fn is_authority(certificate: &[u8]) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     let may_certify =

@@ -31,8 +31,8 @@ impl ReloadedTls {
         Self { read, threshold, current: Arc::new(Mutex::new((first, Instant::now()))) }
     }
 
-    /// Files that cannot be read leave the former settings, and are not read again for each connection. What is read stays,
-    /// although the connection that caused it may have ended meanwhile.
+    /// Files that cannot be read leave the former settings, and are not read again for each connection. The new settings stay,
+    /// although the connection that caused the reading may have ended meanwhile.
     pub(crate) async fn current(&self) -> KeyExchangeTls {
         let mut current = self.current.clone().lock_owned().await;
         if current.1.elapsed() < self.threshold {

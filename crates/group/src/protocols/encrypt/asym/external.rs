@@ -27,7 +27,7 @@ const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 const FETCHES_PER_SECOND_MAX: u32 = 10;
 
 struct Waiting {
-    /// What to fetch for this message. The fetch under way may be that of another message with the same version.
+    /// The fetch that this message asks for. The one under way may be that of another message with the same version.
     request: KeyRequest,
     kind: GmsKind,
     header: EncryptHeader,
