@@ -119,6 +119,11 @@ mod tests {
             ..config("self-signed.p12", "")
         };
         assert_eq!(failure(&wrong).0, "keystore_name");
+        let wrong = SslKeyExchangeConfig {
+            truststore_password: Password::new("geheim"),
+            ..config("self-signed.p12", "trusted.p12")
+        };
+        assert_eq!(failure(&wrong).0, "truststore_name");
         let unknown = SslKeyExchangeConfig {
             enabled_ciphers: "TLS_RSA_WITH_AES_128_CBC_SHA".to_owned(),
             ..config("self-signed.p12", "")

@@ -2,6 +2,7 @@
 
 mod cluster;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use cluster::{Cluster, Inbox, PATIENCE, members, one_view};
@@ -131,9 +132,13 @@ async fn member_that_does_not_trust_the_server_gets_no_key() {
 
 /// Returns the answer to a program that asks the coordinator for the key, with these certificates.
 async fn asked(place: &Place, identity: Option<Identity>) -> std::io::Result<Vec<u8>> {
+    asked_at([127, 0, 0, 1].into(), place, identity).await
+}
+
+async fn asked_at(server: IpAddr, place: &Place, identity: Option<Identity>) -> std::io::Result<Vec<u8>> {
     let client = client_with_check(ServerCheck::Nothing, identity).unwrap();
-    let stream = TcpStream::connect(("127.0.0.1", place.port)).await?;
-    let name = rustls::pki_types::ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
+    let stream = TcpStream::connect((server, place.port)).await?;
+    let name = rustls::pki_types::ServerName::from(server);
     let connected = tokio_rustls::TlsConnector::from(client).connect(name, stream);
     let mut stream = timeout(PATIENCE, connected).await.expect("in time")?;
     stream.write_all(&[0]).await?;
@@ -172,6 +177,47 @@ async fn program_without_a_trusted_certificate_gets_no_key() {
         let logged = log.take();
         assert!(logged.is_empty() || logged.contains(why), "{logged}");
     }
+    a.0.close().await;
+}
+
+/// Returns whether a program gets the key before its certificate is in the trust store, and afterwards.
+async fn gets_key(reload_threshold: &str) -> (bool, bool) {
+    let place = Place::new();
+    let store = std::env::temp_dir().join(format!("{}-trusted.p12", place.base.name));
+    let trust = |name: &str| std::fs::copy(format!("{STORES}/{name}"), &store).unwrap();
+    trust("trusted.p12");
+    let stores = format!(
+        "keystore_name=\"{STORES}/certificates.p12\" truststore_name=\"{}\" reload_threshold=\"{reload_threshold}\"",
+        store.display()
+    );
+    let a = place.join("A", &stores).await;
+    let gets =
+        async || asked(&place, Some(identity("self-signed.p12"))).await.is_ok_and(|key| key.len() == 41);
+    let before = gets().await;
+    trust("self-signed.p12");
+    let after = gets().await;
+    a.0.close().await;
+    std::fs::remove_file(store).unwrap();
+    (before, after)
+}
+
+#[tokio::test]
+async fn certificates_are_read_again_after_the_set_time() {
+    assert_eq!(gets_key("0").await, (false, true));
+    assert_eq!(gets_key("1h").await, (false, false));
+}
+
+#[tokio::test]
+async fn server_listens_at_the_set_address() {
+    let place = Place::new();
+    let stores = format!("{} bind_addr=\"127.0.0.2\"", trusted());
+    let (a, b) = (place.join("A", &stores).await, place.join("B", &stores).await);
+    one_view(&[&a.0, &b.0]).await;
+    all_read_each_other(&[&a, &b], "both").await;
+    let own = || Some(identity("certificates.p12"));
+    assert!(asked(&place, own()).await.is_err());
+    assert_eq!(asked_at([127, 0, 0, 2].into(), &place, own()).await.expect("an answer").len(), 41);
+    b.0.close().await;
     a.0.close().await;
 }
 

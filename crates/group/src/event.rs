@@ -67,11 +67,11 @@ pub enum Event {
     StateReceived(Result<Option<Bytes>, StateError>),
     /// A message for a bridge, or a change of sites (RELAY2).
     Relay(Box<RelayEvent>),
-    /// The result of [`Event::FetchSecretKey`]: the key of this version, or the reason of the failure.
+    /// The result of [`Event::FetchSecretKey`]: the key, or the reason of the failure.
     SecretKeyFetched {
-        /// The requested version.
-        version: Bytes,
-        /// The key, which has this version.
+        /// The request.
+        request: Box<KeyRequest>,
+        /// The key, which has the requested version.
         key: Result<SecretKey, String>,
     },
 

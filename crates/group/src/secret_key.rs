@@ -17,6 +17,9 @@ pub struct SecretKey {
 }
 
 impl SecretKey {
+    /// The bytes of a version.
+    pub(crate) const VERSION_LEN: usize = 16;
+
     /// Creates a key for an algorithm by its Java name, such as `AES`.
     pub fn new(algorithm: impl Into<String>, bytes: Vec<u8>) -> Self {
         Self { algorithm: algorithm.into(), bytes: Zeroizing::new(bytes) }

@@ -8,8 +8,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, ClientConfig, DistinguishedName, Error, RootCertStore, ServerConfig};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
 
-use crate::server_check::with_any_name;
+use crate::server_check::{client_with_verifier, with_any_name};
 use crate::signatures::{Signatures, signature_checks};
 use crate::{Identity, ProtocolSettings, TlsError, unfit};
 
@@ -33,8 +35,9 @@ impl TrustedPeers {
             return Err(unfit("there is no trusted certificate"));
         }
         let mut roots = RootCertStore::empty();
-        // A certificate that cannot be an authority is still trusted itself.
-        let (added, _) = roots.add_parsable_certificates(certificates.iter().cloned());
+        // Another certificate is still trusted itself.
+        let authorities = certificates.iter().filter(|certificate| is_authority(certificate)).cloned();
+        let (added, _) = roots.add_parsable_certificates(authorities);
         let authorities = (added > 0).then(|| Arc::new(roots));
         Ok(Self { certificates, authorities })
     }
@@ -69,11 +72,7 @@ impl TrustedPeers {
         protocols: &ProtocolSettings,
         identity: Identity,
     ) -> Result<Arc<ClientConfig>, TlsError> {
-        let config = ClientConfig::builder_with_provider(protocols.provider());
-        let config = config.with_protocol_versions(protocols.versions()).map_err(unfit)?;
-        let verifier = Arc::new(self.verifier(protocols)?);
-        let config = config.dangerous().with_custom_certificate_verifier(verifier);
-        config.with_client_auth_cert(identity.chain, identity.key).map(Arc::new).map_err(unfit)
+        client_with_verifier(protocols, Arc::new(self.verifier(protocols)?), Some(identity))
     }
 
     fn verifier(&self, protocols: &ProtocolSettings) -> Result<PeerVerifier, TlsError> {
@@ -92,6 +91,19 @@ impl TrustedPeers {
             signatures: Signatures(provider),
         })
     }
+}
+
+/// As Java: the key of a member's own certificate certifies no others.
+fn is_authority(certificate: &[u8]) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
+    let may_certify =
+        matches!(certificate.basic_constraints(), Ok(Some(constraints)) if constraints.value.ca);
+    // Absent, the key is for everything.
+    let may_sign = match certificate.key_usage() {
+        Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
+        Err(_) => false,
+    };
+    may_certify && may_sign
 }
 
 #[derive(Debug)]
@@ -150,4 +162,71 @@ impl ClientCertVerifier for PeerVerifier {
     }
 
     signature_checks!();
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+
+    use super::*;
+
+    struct Certified {
+        certificate: CertificateDer<'static>,
+        issuer: Issuer<'static, KeyPair>,
+    }
+
+    fn params(name: &str, is_ca: IsCa) -> CertificateParams {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = is_ca;
+        params
+    }
+
+    /// It signs itself if there is no issuer.
+    fn certified(params: CertificateParams, by: Option<&Certified>) -> Certified {
+        let key = KeyPair::generate().unwrap();
+        let certificate = match by {
+            Some(by) => params.signed_by(&key, &by.issuer),
+            None => params.self_signed(&key),
+        };
+        Certified { certificate: certificate.unwrap().into(), issuer: Issuer::new(params, key) }
+    }
+
+    /// Both as a server's and as a client's certificate.
+    fn accepts(trusted: &[&Certified], presented: &[&Certified]) -> bool {
+        let trusted = TrustedPeers::from_der(trusted.iter().map(|own| own.certificate.to_vec())).unwrap();
+        let verifier = trusted.verifier(&ProtocolSettings::default()).unwrap();
+        let chain: Vec<_> = presented.iter().map(|own| own.certificate.clone()).collect();
+        let name = ServerName::try_from("any.example").unwrap();
+        let as_server = verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], UnixTime::now());
+        let as_client = verifier.verify_client_cert(&chain[0], &chain[1..], UnixTime::now());
+        assert_eq!(as_server.is_ok(), as_client.is_ok(), "{as_server:?} {as_client:?}");
+        as_server.is_ok()
+    }
+
+    #[test]
+    fn only_authorities_certify_others() {
+        let authority = certified(params("authority", IsCa::Ca(BasicConstraints::Unconstrained)), None);
+        let member = certified(params("member", IsCa::NoCa), Some(&authority));
+        assert!(accepts(&[&authority], &[&member]) && accepts(&[&authority], &[&authority]));
+        assert!(accepts(&[&member], &[&member]) && !accepts(&[&member], &[&authority]));
+        for is_ca in [IsCa::NoCa, IsCa::ExplicitNoCa] {
+            let own = certified(params("own", is_ca), None);
+            let rogue = certified(params("rogue", IsCa::NoCa), Some(&own));
+            assert!(accepts(&[&own], &[&own]) && !accepts(&[&own], &[&rogue]));
+            assert!(!accepts(&[&own, &authority], &[&rogue, &own]));
+        }
+    }
+
+    #[test]
+    fn authority_whose_key_is_for_something_else_certifies_nobody() {
+        let mut for_lists = params("lists", IsCa::Ca(BasicConstraints::Unconstrained));
+        for_lists.key_usages = vec![KeyUsagePurpose::CrlSign];
+        let for_lists = certified(for_lists, None);
+        let mut for_both = params("both", IsCa::Ca(BasicConstraints::Unconstrained));
+        for_both.key_usages = vec![KeyUsagePurpose::CrlSign, KeyUsagePurpose::KeyCertSign];
+        let for_both = certified(for_both, None);
+        let by = |issuer| certified(params("member", IsCa::NoCa), Some(issuer));
+        assert!(!accepts(&[&for_lists], &[&by(&for_lists)]) && accepts(&[&for_both], &[&by(&for_both)]));
+    }
 }

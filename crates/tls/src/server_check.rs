@@ -44,11 +44,21 @@ pub fn client_with_check(
         }
         None => None,
     };
-    let config = ClientConfig::builder_with_provider(provider.clone());
-    let config = config.with_protocol_versions(settings.versions()).map_err(unfit)?;
-    let config = config
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Verifier { authority, signatures: Signatures(provider) }));
+    client_with_verifier(
+        &settings,
+        Arc::new(Verifier { authority, signatures: Signatures(provider) }),
+        identity,
+    )
+}
+
+pub(crate) fn client_with_verifier(
+    protocols: &ProtocolSettings,
+    verifier: Arc<dyn ServerCertVerifier>,
+    identity: Option<Identity>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let config = ClientConfig::builder_with_provider(protocols.provider());
+    let config = config.with_protocol_versions(protocols.versions()).map_err(unfit)?;
+    let config = config.dangerous().with_custom_certificate_verifier(verifier);
     let config = match identity {
         Some(identity) => config.with_client_auth_cert(identity.chain, identity.key).map_err(unfit)?,
         None => config.with_no_client_auth(),

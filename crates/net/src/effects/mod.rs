@@ -1,4 +1,5 @@
 mod blocking;
+mod handshakes;
 mod in_process;
 mod multicast_group;
 mod port_probe;

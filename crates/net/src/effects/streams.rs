@@ -14,6 +14,7 @@ use consort_group::{ConnId, Outcome, PhysAddr, StreamOptions, StreamSecurity, Ti
 use tokio::net::TcpListener;
 
 use super::Outcomes;
+use super::handshakes::HandshakesInSecond;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::tcp::stream::{Opening, SocketOptions, Stream};
 use crate::tcp::tls::Tls;
@@ -133,6 +134,8 @@ pub(super) struct Streams {
     drain_time: Duration,
     /// It is [`STREAMS_MAX`] except in tests.
     streams_max: usize,
+    /// Of key exchanges. Those of the transport's streams are bounded by [`HANDSHAKES_MAX`] alone.
+    handshakes: HandshakesInSecond,
     warnings: RateLimitedWarnings,
 }
 
@@ -150,6 +153,7 @@ impl Streams {
             spare: BytesMut::new(),
             drain_time: DRAIN_TIME,
             streams_max: STREAMS_MAX,
+            handshakes: HandshakesInSecond::default(),
             warnings: RateLimitedWarnings::default(),
         }
     }
@@ -392,6 +396,10 @@ impl Streams {
             self.warnings.count(now, "too_many_streams", || format!("connection from {from} closed"));
             return;
         }
+        if options.security == StreamSecurity::KeyExchange && !self.handshakes.begin(now) {
+            self.warnings.count(now, "too_many_handshakes", || format!("connection from {from} closed"));
+            return;
+        }
         // An IPv6 socket has IPv4 peers, too.
         let peer = PhysAddr::from(SocketAddr::new(from.ip().to_canonical(), from.port()));
         let Ok(tls) = self.settings.tls(options) else { return };
@@ -612,13 +620,17 @@ mod tests {
 
     impl Table {
         fn open() -> Self {
+            Self::with(OPTIONS, None)
+        }
+
+        fn with(options: StreamOptions, key_exchange: Option<Tls>) -> Self {
             let link_settings = link_settings(&TransportConfig::tcp(), Version::V5_5_7, None);
-            let settings = StreamSettings { options: link_settings.options, tls: None, key_exchange: None };
+            let settings = StreamSettings { options: link_settings.options, tls: None, key_exchange };
             let mut streams = Streams::new(7, Arc::new(Signals::default()), settings, 100);
             let listener = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
             listener.set_nonblocking(true).unwrap();
             let at = listener.local_addr().unwrap();
-            streams.listen(tokens().0, TcpListener::from_std(listener).unwrap(), OPTIONS);
+            streams.listen(tokens().0, TcpListener::from_std(listener).unwrap(), options);
             Self { streams, at, now: Time::ZERO, outcomes: Outcomes::new() }
         }
 
@@ -789,6 +801,31 @@ mod tests {
         let to = PhysAddr::from(table.at);
         let refused = table.streams.connect(table.now, tokens().1, to, Duration::ZERO, OPTIONS);
         assert_eq!(refused, Err("too many connections"));
+    }
+
+    /// They send nothing. Each that sends the begin of a handshake would cost a signature.
+    #[cfg(feature = "tls")]
+    #[tokio::test]
+    async fn handshakes_of_a_key_exchange_in_a_second_are_bounded() {
+        let options = StreamOptions { security: StreamSecurity::KeyExchange, ..OPTIONS };
+        let mut table = Table::with(options, Some(crate::tcp::key_exchange_tls::tests::tls("handshakes")));
+        table.streams.handshakes = HandshakesInSecond::with_most(2);
+        let mut peers = Vec::new();
+        for _ in 0..3 {
+            peers.push(TcpStream::connect(table.at).await.unwrap());
+        }
+        let closed =
+            |table: &Table| table.streams.warnings.iter().any(|(cause, _)| cause == "too_many_handshakes");
+        while !closed(&table) {
+            table.step().await;
+        }
+        assert_eq!(table.streams.in_use(), 1 + 2, "the listener and two handshakes");
+        assert!(matches!(peers[2].read(&mut [0]).await, Ok(0) | Err(_)));
+        table.now = table.now + Duration::from_secs(1);
+        let _later = TcpStream::connect(table.at).await.unwrap();
+        while table.streams.in_use() < 1 + 3 {
+            table.step().await;
+        }
     }
 
     #[tokio::test]

@@ -22,28 +22,35 @@ pub type ReadKeyExchangeTls = dyn Fn() -> Result<KeyExchangeTls, String> + Send 
 pub(crate) struct ReloadedTls {
     read: Arc<ReadKeyExchangeTls>,
     threshold: Duration,
-    /// With the time of the last attempt to read them.
-    current: Mutex<(KeyExchangeTls, Instant)>,
+    /// With the time of the last attempt to read them. It is locked while they are read.
+    current: Arc<Mutex<(KeyExchangeTls, Instant)>>,
 }
 
 impl ReloadedTls {
     pub(crate) fn new(first: KeyExchangeTls, read: Arc<ReadKeyExchangeTls>, threshold: Duration) -> Self {
-        Self { read, threshold, current: Mutex::new((first, Instant::now())) }
+        Self { read, threshold, current: Arc::new(Mutex::new((first, Instant::now()))) }
     }
 
-    /// Files that cannot be read leave the former settings, and are not read again for each connection.
+    /// Files that cannot be read leave the former settings, and are not read again for each connection. The new settings stay,
+    /// although the connection that caused the reading may have ended meanwhile.
     pub(crate) async fn current(&self) -> KeyExchangeTls {
-        let mut current = self.current.lock().await;
-        if current.1.elapsed() >= self.threshold {
-            current.1 = Instant::now();
-            let read = self.read.clone();
-            match tokio::task::spawn_blocking(move || read()).await {
-                Ok(Ok(tls)) => current.0 = tls,
-                Ok(Err(why)) => tracing::warn!("SSL_KEY_EXCHANGE keeps its former certificates: {why}"),
-                Err(error) => tracing::warn!("SSL_KEY_EXCHANGE keeps its former certificates: {error}"),
-            }
+        let mut current = self.current.clone().lock_owned().await;
+        if current.1.elapsed() < self.threshold {
+            return current.0.clone();
         }
-        current.0.clone()
+        current.1 = Instant::now();
+        let (read, former) = (self.read.clone(), current.0.clone());
+        let reading = tokio::task::spawn_blocking(move || {
+            match read() {
+                Ok(tls) => current.0 = tls,
+                Err(why) => tracing::warn!("SSL_KEY_EXCHANGE keeps its former certificates: {why}"),
+            }
+            current.0.clone()
+        });
+        reading.await.unwrap_or_else(|error| {
+            tracing::warn!("SSL_KEY_EXCHANGE keeps its former certificates: {error}");
+            former
+        })
     }
 }
 
@@ -73,13 +80,16 @@ pub(crate) fn reason(error: &io::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::pin::pin;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Context, Waker};
 
     use consort_testkit::Authority;
     use consort_tls::{Identity, ProtocolSettings, TrustedPeers};
 
     use super::*;
+    use crate::tcp::tls::Tls;
 
     fn settings(identity: Identity) -> KeyExchangeTls {
         let trusted = TrustedPeers::from_der([identity.certificate().to_vec()]).unwrap();
@@ -88,6 +98,14 @@ mod tests {
             server: trusted.server(&protocols, identity.clone(), true).unwrap(),
             client: trusted.client(&protocols, identity).unwrap(),
         }
+    }
+
+    /// Members with one certificate that trust each other.
+    pub(crate) fn tls(name: &str) -> Tls {
+        let first = settings(Authority::new(name).certify("member", &[]).identity());
+        let again = first.clone();
+        let read = Arc::new(move || Ok(again.clone()));
+        Tls::of_key_exchange(Arc::new(ReloadedTls::new(first, read, Duration::from_secs(3_600))))
     }
 
     fn reloaded(threshold: Duration) -> (ReloadedTls, KeyExchangeTls, Arc<AtomicU32>) {
@@ -109,6 +127,27 @@ mod tests {
         assert!(!Arc::ptr_eq(&second.server, &first.server));
         let third = reloaded.current().await;
         assert!(Arc::ptr_eq(&third.server, &second.server) && Arc::ptr_eq(&third.client, &second.client));
+        assert_eq!(reads.load(Ordering::Relaxed), 2);
+    }
+
+    /// The time limit of a handshake ends it while the files are read.
+    #[tokio::test]
+    async fn settings_that_were_read_stay_although_the_connection_has_ended() {
+        let (mut reloaded, first, reads) = reloaded(Duration::ZERO);
+        let (begin, wait) = std::sync::mpsc::channel();
+        let (read, wait) = (reloaded.read.clone(), std::sync::Mutex::new(wait));
+        reloaded.read = Arc::new(move || {
+            wait.lock().unwrap().recv().unwrap();
+            read()
+        });
+        {
+            let mut ended = pin!(reloaded.current());
+            assert!(ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        begin.send(()).unwrap();
+        begin.send(()).unwrap();
+        let current = reloaded.current().await;
+        assert!(!Arc::ptr_eq(&current.server, &first.server), "the second time, there is no such file");
         assert_eq!(reads.load(Ordering::Relaxed), 2);
     }
 

@@ -61,7 +61,8 @@ impl AsymEncrypt {
                 true
             }
             GmsKind::MergeRsp | GmsKind::ViewAck | GmsKind::GetDigestReq | GmsKind::GetDigestRsp => true,
-            // The certificates of the exchange decide who gets the key, so that a refused joiner reads the reason with it.
+            // A refused joiner reads the reason with the group's key if it has a certificate that SSL_KEY_EXCHANGE trusts. With
+            // DH_KEY_EXCHANGE, which answers only members of the view, it cannot read it.
             kind @ (GmsKind::JoinRsp | GmsKind::View) if is_external => self.send_external(cx, kind, message),
             GmsKind::JoinRsp => self.send_join_rsp(cx, message),
             GmsKind::View => self.send_view(cx, message),

@@ -10,62 +10,91 @@ use super::down::{drop_without_key, is_retransmission};
 use super::key_ring::SharedKey;
 use super::{AsymEncrypt, ID, Received};
 use crate::protocols::encrypt::{CountPerSecond, FETCH_KEY};
+use crate::wire;
 use crate::{
-    Address, Cx, DropReason, EncryptHeader, Event, GmsKind, HeaderBody, KeyRequest, Message, SecretKey, Time,
-    View,
+    Address, Cx, DropReason, EncryptHeader, Event, GmsKind, HeaderBody, KeyRequest, Message, Payload,
+    SecretKey, Time, View,
 };
 
-/// The keys that are fetched at once. A group has one new key at a time, and a merge one more.
+/// The keys that are fetched at once. A group has one new key at a time, and a merge another. One more ends the oldest fetch,
+/// because a forged message can name a server that never answers.
 const PENDING_KEYS_MAX: usize = 4;
 /// The messages that wait for keys; one more is discarded, and its sender repeats it.
 const WAITING_MESSAGES_MAX: usize = 64;
-/// A view of 4,096 members has less than 200 KiB.
+/// With headers. A view of 4,096 members has less than 200 KiB.
 const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The keys that are fetched in a second. Each costs a handshake, and a forged message can name any server.
 const FETCHES_PER_SECOND_MAX: u32 = 10;
 
 struct Waiting {
-    version: Bytes,
+    /// The fetch that this message asks for. The one under way may be that of another message with the same version.
+    request: KeyRequest,
     kind: GmsKind,
     header: EncryptHeader,
     message: Message,
+    /// The bytes of the message with its headers.
+    size: usize,
 }
 
 #[derive(Default)]
 pub(super) struct PendingKeys {
-    versions: Vec<Bytes>,
+    /// Of different versions, the oldest first.
+    fetches: Vec<KeyRequest>,
     messages: Vec<Waiting>,
-    fetches: CountPerSecond,
+    begun: CountPerSecond,
 }
 
 impl PendingKeys {
     pub(super) const fn len(&self) -> usize {
-        self.versions.len()
+        self.fetches.len()
     }
 
-    fn has_room_for(&self, message: &Message) -> bool {
-        let bytes: usize = self.messages.iter().map(|waiting| waiting.message.length()).sum();
-        self.messages.len() < WAITING_MESSAGES_MAX && bytes + message.length() <= WAITING_BYTES_MAX
+    fn has_room_for(&self, size: usize) -> bool {
+        let bytes: usize = self.messages.iter().map(|waiting| waiting.size).sum();
+        self.messages.len() < WAITING_MESSAGES_MAX && bytes + size <= WAITING_BYTES_MAX
     }
 
-    /// Returns whether the key has to be fetched; the error is the reason that it is not.
-    fn begin(&mut self, now: Time, version: &Bytes) -> Result<bool, DropReason> {
-        if self.versions.contains(version) {
-            return Ok(false);
-        }
-        let has_room = self.versions.len() < PENDING_KEYS_MAX;
-        if !has_room || !self.fetches.is_below(now, FETCHES_PER_SECOND_MAX) {
+    fn is_fetching(&self, version: &Bytes) -> bool {
+        self.fetches.iter().any(|own| own.version == *version)
+    }
+
+    /// Returns the messages of the fetch that ends for this one; the error is the reason that the key is not fetched.
+    fn begin(&mut self, now: Time, request: &KeyRequest) -> Result<Vec<Waiting>, DropReason> {
+        if !self.begun.is_below(now, FETCHES_PER_SECOND_MAX) {
             return Err(DropReason::QueueFull);
         }
-        self.fetches.add();
-        self.versions.push(version.clone());
-        Ok(true)
+        self.begun.add();
+        let ended = if self.fetches.len() < PENDING_KEYS_MAX {
+            Vec::new()
+        } else {
+            let oldest = self.fetches.remove(0);
+            self.take(&oldest.version)
+        };
+        self.fetches.push(request.clone());
+        Ok(ended)
+    }
+
+    /// Returns the messages that a result decides about. A failure decides only if it is that of the fetch, not of an earlier one.
+    fn end(&mut self, request: &KeyRequest, is_success: bool) -> Vec<Waiting> {
+        let is_it = |own: &KeyRequest| own == request || is_success && own.version == request.version;
+        let Some(at) = self.fetches.iter().position(is_it) else { return Vec::new() };
+        self.fetches.remove(at);
+        self.take(&request.version)
     }
 
     fn take(&mut self, version: &Bytes) -> Vec<Waiting> {
-        self.versions.retain(|own| own != version);
-        self.messages.extract_if(.., |waiting| waiting.version == *version).collect()
+        self.messages.extract_if(.., |waiting| waiting.request.version == *version).collect()
     }
+}
+
+/// A copy, because a slice would keep the whole packet.
+fn copy_of(message: &Message) -> Result<Message, DropReason> {
+    // Other payloads are not encrypted, and a list of small messages would take more memory than its bytes.
+    if !matches!(message.payload, Payload::Empty | Payload::Bytes(_) | Payload::Nio { .. }) {
+        return Err(DropReason::Malformed);
+    }
+    let copy = wire::decode_typed(&wire::encode_typed(message)).map_err(|_| DropReason::Malformed)?;
+    Ok(Message { transient: message.transient, credit: message.credit, ticket: message.ticket, ..copy })
 }
 
 impl AsymEncrypt {
@@ -107,7 +136,8 @@ impl AsymEncrypt {
         message: &mut Message,
         src: &Address,
     ) -> Result<Received, DropReason> {
-        let version = header.version.clone().ok_or(DropReason::UnknownKey)?;
+        let is_possible = |version: &Bytes| version.len() == SecretKey::VERSION_LEN;
+        let version = header.version.clone().filter(is_possible).ok_or(DropReason::UnknownKey)?;
         // A group of several has other keys since; a replayed view must not bring one back.
         let is_replayed = !self.is_alone() && self.ring.is_retired(&version);
         let of_merge = self.merges.key_for_messages(cx.now());
@@ -116,33 +146,71 @@ impl AsymEncrypt {
         if is_known || is_replayed || cx.is_local(src) || !self.may_bring_key(kind, src) {
             return self.decrypt(cx, &header, message).map(|()| Received::Readable);
         }
-        if !self.pending.has_room_for(message) {
+        message.headers.put(ID, HeaderBody::Encrypt(Box::new(header)));
+        let size = wire::message_size(message, 0, None);
+        if !self.pending.has_room_for(size) {
             return Err(DropReason::QueueFull);
         }
-        if self.pending.begin(cx.now(), &version)? {
-            let server = match &header.server {
-                Some(Address::Ip(server)) => Some(*server),
-                _ => None,
-            };
-            let key_length = self.config.sym_keylength as usize / 8;
-            let request = KeyRequest { version: version.clone(), server, sender: src.clone(), key_length };
-            cx.lower(Event::FetchSecretKey(Box::new(request)));
+        let mut copy = copy_of(message)?;
+        let Some(HeaderBody::Encrypt(header)) = copy.headers.take(ID) else {
+            return Err(DropReason::Malformed);
+        };
+        let request = self.request(&header, &version, src);
+        if !self.pending.is_fetching(&request.version) {
+            self.fetch(cx, &request)?;
         }
-        let message = std::mem::replace(message, Message::empty(None));
-        self.pending.messages.push(Waiting { version, kind, header, message });
+        self.pending.messages.push(Waiting { request, kind, header: *header, message: copy, size });
         Ok(Received::Waits)
     }
 
-    /// The exchange has a result: the messages that wait for it are delivered or discarded.
-    pub(super) fn key_fetched(&mut self, cx: &mut Cx<'_>, version: &Bytes, key: Result<&SecretKey, &String>) {
-        for Waiting { kind, header, mut message, .. } in self.pending.take(version) {
-            let read = key
-                .map_err(|_| DropReason::UnknownKey)
-                .and_then(|key| self.read_with(cx, key, kind, &header, &mut message));
-            match read {
+    fn request(&self, header: &EncryptHeader, version: &[u8], src: &Address) -> KeyRequest {
+        let server = match &header.server {
+            Some(Address::Ip(server)) => Some(*server),
+            _ => None,
+        };
+        KeyRequest {
+            // A copy, too: the exchange may keep the request longer than this layer keeps the message.
+            version: Bytes::copy_from_slice(version),
+            server,
+            sender: src.clone(),
+            key_length: self.config.sym_keylength as usize / 8,
+        }
+    }
+
+    /// The error is the reason that the key is not fetched.
+    fn fetch(&mut self, cx: &mut Cx<'_>, request: &KeyRequest) -> Result<(), DropReason> {
+        for ended in self.pending.begin(cx.now(), request)? {
+            self.reject(cx, &ended.message, DropReason::QueueFull);
+        }
+        cx.lower(Event::FetchSecretKey(Box::new(request.clone())));
+        Ok(())
+    }
+
+    /// The exchange has a result: the messages that wait for it are delivered or discarded. After a failure, those that name
+    /// another server or have another sender begin again: the first one may have been forged.
+    pub(super) fn key_fetched(&mut self, cx: &mut Cx<'_>, request: &KeyRequest, key: Option<&SecretKey>) {
+        let messages = self.pending.end(request, key.is_some());
+        let Some(key) = key else {
+            let (failed, others): (Vec<_>, Vec<_>) =
+                messages.into_iter().partition(|waiting| waiting.request == *request);
+            for waiting in failed {
+                self.reject(cx, &waiting.message, DropReason::UnknownKey);
+            }
+            return self.begin_again(cx, others);
+        };
+        for Waiting { kind, header, mut message, .. } in messages {
+            match self.read_with(cx, key, kind, &header, &mut message) {
                 Ok(()) => cx.deliver(message),
                 Err(why) => self.reject(cx, &message, why),
             }
+        }
+    }
+
+    fn begin_again(&mut self, cx: &mut Cx<'_>, messages: Vec<Waiting>) {
+        let Some(next) = messages.first().map(|waiting| waiting.request.clone()) else { return };
+        match self.fetch(cx, &next) {
+            Ok(()) => self.pending.messages.extend(messages),
+            Err(why) => messages.iter().for_each(|waiting| self.reject(cx, &waiting.message, why)),
         }
     }
 

@@ -57,7 +57,7 @@ crate::properties! {
         change_key_on_coord_leave: bool = true,
         /// The number of former keys that still decrypt messages in flight, 0 to 20. Each does for 2 minutes.
         key_map_max_size: u32 = 20,
-        /// Whether a protocol below exchanges the shared key (SSL_KEY_EXCHANGE). All members need the same value.
+        /// Whether a protocol below exchanges the shared key (SSL_KEY_EXCHANGE or DH_KEY_EXCHANGE). All members need the same value.
         use_external_key_exchange: bool = false,
     }
 }
@@ -416,8 +416,8 @@ impl Protocol for AsymEncrypt {
     }
 
     fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
-        let Event::SecretKeyFetched { version, key } = event else { return Pass::On };
-        self.key_fetched(cx, version, key.as_ref());
+        let Event::SecretKeyFetched { request, key } = event else { return Pass::On };
+        self.key_fetched(cx, request, key.as_ref().ok());
         Pass::Stop
     }
 

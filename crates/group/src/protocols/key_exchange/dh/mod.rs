@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::keys::{DhPair, Group, PublicKey, Unusable};
-use super::report_failure;
+use super::{FETCHES_MAX, TOO_MANY, check_algorithm, report_failure};
 use crate::protocols::encrypt::{CountPerSecond, EcbKey, RandomBytes};
 use crate::{
     Address, Control, Cx, DhHeader, DropReason, Event, HeaderBody, HeaderIds, KeyRequest, Message,
@@ -34,10 +34,7 @@ impl DhKeyExchangeConfig {
     ///
     /// The attribute that cannot be used, and a text for the operator.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        if !self.secret_key_algorithm.trim().eq_ignore_ascii_case("AES") {
-            let why = format!("secret_key_algorithm ({}) is not AES", self.secret_key_algorithm);
-            return Err(("secret_key_algorithm", why));
-        }
+        check_algorithm(&self.secret_key_algorithm)?;
         if self.timeout.is_zero() {
             return Err(("timeout", "timeout must be greater than 0".to_owned()));
         }
@@ -45,14 +42,16 @@ impl DhKeyExchangeConfig {
     }
 }
 
-/// The keys that are fetched at once; ASYM_ENCRYPT wants fewer.
-const FETCHES_MAX: usize = 8;
-
 /// The requests for a key, the first included.
 const TRIES_MAX: u32 = 3;
 
-/// The requests that are answered in a second. Each costs some milliseconds.
+/// The requests that are answered in a second. Each costs some milliseconds. Requests without a usable key cost little, and do
+/// not count: they must not keep joiners waiting.
 const ANSWERS_PER_SECOND_MAX: u32 = 100;
+
+/// The answers with a usable key of Diffie-Hellman and without the wanted key that are decrypted in a second; then answers are
+/// ignored until the next one. Each costs some milliseconds, and anyone can send them under the address of a member.
+const WRONG_ANSWERS_PER_SECOND_MAX: u32 = 10;
 
 const ID: ProtocolId = ProtocolId::DH_KEY_EXCHANGE;
 
@@ -65,6 +64,16 @@ struct Fetch {
     repeat_at: Time,
 }
 
+impl Fetch {
+    /// Returns the key of an answer if it is the wanted one.
+    fn read(&self, public: &PublicKey, encrypted: &Bytes) -> Option<SecretKey> {
+        let session = self.pair.session_key(public).ok()?;
+        let cipher = session.get(..self.request.key_length).and_then(EcbKey::new)?;
+        let key = SecretKey::new("AES", cipher.decrypt(encrypted)?);
+        (key.version() == self.request.version).then_some(key)
+    }
+}
+
 /// The DH_KEY_EXCHANGE layer.
 pub struct DhKeyExchange {
     config: DhKeyExchangeConfig,
@@ -75,8 +84,10 @@ pub struct DhKeyExchange {
     pairs: Vec<(Group, DhPair)>,
     /// The group of the last answer: JGroups refuses requests in another one.
     group: Group,
+    /// The oldest first.
     fetches: Vec<Fetch>,
     answers: CountPerSecond,
+    wrong_answers: CountPerSecond,
     served: u64,
     fetched: u64,
     failed: u64,
@@ -93,6 +104,7 @@ impl DhKeyExchange {
             group: Group::Bits2048,
             fetches: Vec::new(),
             answers: CountPerSecond::default(),
+            wrong_answers: CountPerSecond::default(),
             served: 0,
             fetched: 0,
             failed: 0,
@@ -108,7 +120,8 @@ impl DhKeyExchange {
 
     fn fetch(&mut self, cx: &mut Cx<'_>, request: &KeyRequest) {
         if self.fetches.len() >= FETCHES_MAX {
-            return self.give_up(cx, request, "too many keys are fetched");
+            let oldest = self.fetches.remove(0);
+            self.give_up(cx, &oldest.request, TOO_MANY);
         }
         match self.ask(cx, self.group, &request.sender) {
             Ok(pair) => {
@@ -133,7 +146,7 @@ impl DhKeyExchange {
     fn repeat(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         while let Some(at) = self.fetches.iter().position(|fetch| fetch.repeat_at <= now) {
-            let Fetch { request, pair, tries, .. } = self.fetches.swap_remove(at);
+            let Fetch { request, pair, tries, .. } = self.fetches.remove(at);
             if tries >= TRIES_MAX {
                 self.give_up(cx, &request, "it does not answer");
                 continue;
@@ -141,7 +154,7 @@ impl DhKeyExchange {
             match self.ask(cx, pair.group().other_default(), &request.sender) {
                 Ok(pair) => {
                     let (tries, repeat_at) = (tries + 1, now + self.config.timeout);
-                    self.fetches.push(Fetch { request, pair, tries, repeat_at });
+                    self.fetches.insert(at, Fetch { request, pair, tries, repeat_at });
                 }
                 Err(why) => self.give_up(cx, &request, &why),
             }
@@ -159,18 +172,20 @@ impl DhKeyExchange {
     ) -> Result<(), DropReason> {
         let is_it = |fetch: &Fetch| fetch.request.sender == *src && fetch.request.version == *version;
         let at = self.fetches.iter().position(is_it).ok_or(DropReason::Unexpected)?;
-        let Fetch { request, pair, .. } = &self.fetches[at];
-        let session = PublicKey::decode(dh_key).and_then(|public| pair.session_key(&public));
-        let session = session.map_err(|Unusable| DropReason::Malformed)?;
-        let cipher = session.get(..request.key_length).and_then(EcbKey::new).ok_or(DropReason::Malformed)?;
-        let key = SecretKey::new("AES", cipher.decrypt(encrypted).ok_or(DropReason::Malformed)?);
-        if key.version() != version {
-            return Err(DropReason::Malformed);
+        let fetch = &self.fetches[at];
+        let public = PublicKey::decode(dh_key).ok().filter(|public| public.group == fetch.pair.group());
+        let public = public.ok_or(DropReason::Malformed)?;
+        if !self.wrong_answers.is_below(cx.now(), WRONG_ANSWERS_PER_SECOND_MAX) {
+            return Err(DropReason::QueueFull);
         }
-        self.group = pair.group();
+        let Some(key) = fetch.read(&public, encrypted) else {
+            self.wrong_answers.add();
+            return Err(DropReason::Malformed);
+        };
+        self.group = public.group;
         self.fetched += 1;
-        let version = self.fetches.swap_remove(at).request.version;
-        cx.raise(Event::SecretKeyFetched { version, key: Ok(key) });
+        let request = Box::new(self.fetches.remove(at).request);
+        cx.raise(Event::SecretKeyFetched { request, key: Ok(key) });
         Ok(())
     }
 
@@ -180,12 +195,12 @@ impl DhKeyExchange {
         if !cx.view().is_some_and(|view| view.contains(src)) {
             return Err(DropReason::NotMember);
         }
+        let Some(key) = self.key.clone() else { return Err(DropReason::UnknownKey) };
+        let public = PublicKey::decode(dh_key).map_err(|Unusable| DropReason::Malformed)?;
         if !self.answers.is_below(cx.now(), ANSWERS_PER_SECOND_MAX) {
             return Err(DropReason::QueueFull);
         }
         self.answers.add();
-        let Some(key) = self.key.clone() else { return Err(DropReason::UnknownKey) };
-        let public = PublicKey::decode(dh_key).map_err(|Unusable| DropReason::Malformed)?;
         if !self.pairs.iter().any(|(group, _)| *group == public.group) {
             let pair = DhPair::generate(public.group, &mut *self.random);
             self.pairs.push((public.group, pair.map_err(|_| DropReason::Unexpected)?));

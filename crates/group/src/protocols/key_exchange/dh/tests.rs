@@ -9,8 +9,12 @@ fn key(byte: u8) -> SecretKey {
 }
 
 fn harness(n: u64) -> Harness {
+    harness_of(n, DhKeyExchangeConfig::default())
+}
+
+fn harness_of(n: u64, config: DhKeyExchangeConfig) -> Harness {
     let random = Box::new(Counting(n as u8));
-    Harness::with_layers(n, vec![Box::new(DhKeyExchange::new(DhKeyExchangeConfig::default(), random))])
+    Harness::with_layers(n, vec![Box::new(DhKeyExchange::new(config, random))])
 }
 
 /// Members 1 and 2, of which 1 has a key.
@@ -48,8 +52,8 @@ fn bits(message: &Message) -> u32 {
 
 fn result(harness: &mut Harness) -> Option<Result<SecretKey, String>> {
     harness.take_up_events().into_iter().find_map(|event| match event {
-        Event::SecretKeyFetched { version, key: result } => {
-            assert_eq!(version, key(5).version());
+        Event::SecretKeyFetched { request, key: result } => {
+            assert_eq!(request.version, key(5).version());
             Some(result)
         }
         _ => None,
@@ -137,6 +141,53 @@ fn answers_and_fetches_are_bounded() {
     assert_eq!(result(&mut two), None);
     two.lower(request());
     assert!(result(&mut two).unwrap().unwrap_err().contains("too many"));
+}
+
+/// Anyone may send a key that is none.
+#[test]
+fn requests_without_a_usable_key_keep_no_joiner_waiting() {
+    let (mut one, mut two) = two_members();
+    let asked = sent_by(two.lower(request()), 2).remove(0);
+    for _ in 0..200 {
+        let garbage = DhHeader { dh_key: Bytes::from_static(b"no key"), secret: None };
+        let message = Message::empty(Some(member(1))).with_header(ID, HeaderBody::Dh(Box::new(garbage)));
+        one.up(message.sent_by(2));
+    }
+    assert_eq!(one.stack.shared().drops.total(DropReason::Malformed), 200);
+    assert_eq!(one.up(asked).take_down().len(), 1);
+}
+
+#[test]
+fn wrong_answers_that_are_decrypted_in_a_second_are_bounded() {
+    let (mut one, mut two) = two_members();
+    let asked = sent_by(two.lower(request()), 2);
+    let answer = sent_by(one.up_batch(asked), 1).remove(0);
+    let DhHeader { dh_key, secret } = header(&answer).clone();
+    let (_, version) = secret.unwrap();
+    let with = |dh_key: &Bytes| {
+        let secret = Some((Bytes::from_static(&[7; 32]), version.clone()));
+        let header = DhHeader { dh_key: dh_key.clone(), secret };
+        Message::empty(Some(member(2))).with_header(ID, HeaderBody::Dh(Box::new(header))).sent_by(1)
+    };
+    (0..20).for_each(|_| {
+        two.up(with(&Bytes::from_static(b"no key")));
+    });
+    (0..15).for_each(|_| {
+        two.up(with(&dh_key));
+    });
+    let drops = |two: &Harness, why| two.stack.shared().drops.total(why);
+    assert_eq!((drops(&two, DropReason::Malformed), drops(&two, DropReason::QueueFull)), (20 + 10, 5));
+    assert_eq!(result(two.up(answer.clone())), None);
+    assert_eq!(result(two.advance(Duration::from_secs(1)).up(answer)), Some(Ok(key(5))));
+}
+
+#[test]
+fn request_is_repeated_after_the_set_timeout() {
+    let timeout = Duration::from_secs(5);
+    let mut two = harness_of(2, DhKeyExchangeConfig { timeout, ..DhKeyExchangeConfig::default() });
+    two.install(view(1, &[2])).lower(request()).take_down();
+    assert_eq!(two.advance(timeout - Duration::from_millis(1)).take_down(), []);
+    assert_eq!(two.advance(Duration::from_millis(1)).take_down().len(), 1);
 }
 
 #[test]

@@ -10,12 +10,9 @@ use zeroize::Zeroizing;
 
 use super::server::close;
 use super::{OPTIONS, SslKeyExchangeConfig};
-use crate::protocols::key_exchange::report_failure;
+use crate::protocols::key_exchange::{FETCHES_MAX, TOO_MANY, report_failure};
 use crate::wire::{self, KEY_REQUEST, KEY_RESPONSE_BYTES_MAX, KeyResponseError};
 use crate::{ConnId, Cx, Effect, Event, KeyRequest, PhysAddr, SecretKey, Time, Token};
-
-/// The keys that are fetched at once; ASYM_ENCRYPT wants fewer.
-const FETCHES_MAX: usize = 8;
 
 enum Link {
     Connecting(Token),
@@ -36,6 +33,7 @@ struct Fetch {
 
 #[derive(Default)]
 pub(super) struct Client {
+    /// The oldest first.
     fetches: Vec<Fetch>,
     fetched: u64,
     failed: u64,
@@ -64,11 +62,14 @@ impl Client {
                 None => VecDeque::new(),
             },
         };
-        let has_room = self.fetches.len() < FETCHES_MAX;
-        let Some(at) = left.pop_front().filter(|_| has_room) else {
-            let why = if has_room { "its physical address is unknown" } else { "too many keys are fetched" };
-            return self.give_up(cx, request, why);
+        let Some(at) = left.pop_front() else {
+            return self.give_up(cx, request, "its physical address is unknown");
         };
+        if self.fetches.len() >= FETCHES_MAX {
+            let oldest = self.fetches.remove(0);
+            oldest.disconnect(cx);
+            self.give_up(cx, &oldest.request, TOO_MANY);
+        }
         let link = connect(cx, config, at);
         let bytes = Zeroizing::new(Vec::with_capacity(KEY_RESPONSE_BYTES_MAX));
         let failures = Vec::new();
@@ -90,7 +91,7 @@ impl Client {
                 (fetch.at, fetch.link) = (next, connect(cx, config, next));
             }
             None => {
-                let fetch = self.fetches.swap_remove(at);
+                let fetch = self.fetches.remove(at);
                 self.give_up(cx, &fetch.request, &fetch.failures.join("; "));
             }
         }
@@ -135,9 +136,9 @@ impl Client {
         match fetch.read() {
             Ok(key) => {
                 close(cx, conn);
-                let version = self.fetches.swap_remove(at).request.version;
+                let request = Box::new(self.fetches.remove(at).request);
                 self.fetched += 1;
-                cx.raise(Event::SecretKeyFetched { version, key: Ok(key) });
+                cx.raise(Event::SecretKeyFetched { request, key: Ok(key) });
             }
             Err(None) if bytes.len() <= room => {}
             Err(why) => {

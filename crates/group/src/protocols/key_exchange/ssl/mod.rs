@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use self::client::Client;
 use self::server::Server;
+use super::check_algorithm;
 use crate::config::Password;
 use crate::{
     Control, Cx, Event, MessageBatch, Outcome, Pass, ProbeOut, Protocol, ProtocolId, StreamOptions,
@@ -66,10 +67,7 @@ impl SslKeyExchangeConfig {
             let why = format!("port_range ({port_range}) leads beyond port 65535");
             return Err(("port_range", why));
         }
-        if !self.secret_key_algorithm.trim().eq_ignore_ascii_case("AES") {
-            let why = format!("secret_key_algorithm ({}) is not AES", self.secret_key_algorithm);
-            return Err(("secret_key_algorithm", why));
-        }
+        check_algorithm(&self.secret_key_algorithm)?;
         for (name, kind) in
             [("keystore_type", &self.keystore_type), ("truststore_type", &self.truststore_type)]
         {

@@ -21,7 +21,11 @@ fn response(key: &SecretKey) -> Bytes {
 }
 
 fn harness() -> Harness {
-    Harness::new(SslKeyExchange::new(SslKeyExchangeConfig::default(), None))
+    harness_of(SslKeyExchangeConfig::default())
+}
+
+fn harness_of(config: SslKeyExchangeConfig) -> Harness {
+    Harness::new(SslKeyExchange::new(config, None))
 }
 
 fn effects(harness: &mut Harness) -> Vec<Effect> {
@@ -232,8 +236,8 @@ fn connected(harness: &mut Harness, token: Token) {
 
 fn result(harness: &mut Harness) -> Result<SecretKey, String> {
     match harness.take_up_events().pop() {
-        Some(Event::SecretKeyFetched { version, key: result }) => {
-            assert_eq!(version, key(5).version());
+        Some(Event::SecretKeyFetched { request, key: result }) => {
+            assert_eq!(request.version, key(5).version());
             result
         }
         other => panic!("{other:?}"),
@@ -270,6 +274,45 @@ fn without_a_named_server_all_ports_of_the_sender_are_tried() {
     connected(&mut two, token);
     two.done(token, Outcome::Frame { conn: CONN, frame: response(&key(5)) });
     assert_eq!(result(&mut two), Ok(key(5)));
+}
+
+#[test]
+fn both_sides_try_the_set_ports() {
+    let config = SslKeyExchangeConfig { port: 3_000, port_range: 2, ..SslKeyExchangeConfig::default() };
+    let mut one = harness_of(config.clone());
+    one.install(view(1, &[1]));
+    let asked = &effects(&mut one)[..];
+    assert!(matches!(asked, [Effect::ListenStreams { ports, .. }] if *ports == [3_000, 3_001, 3_002]));
+    let mut two = harness_of(config);
+    two.learn(2).lower(request(None));
+    for n in 3_000..=3_002 {
+        let (token, to) = connecting(&mut two);
+        assert_eq!(to.port, n);
+        two.done(token, Outcome::Failed("connection refused".to_owned()));
+    }
+    assert!(result(&mut two).unwrap_err().contains("127.0.0.1:3002: connection refused"));
+}
+
+#[test]
+fn set_timeout_is_that_of_connections_and_silent_peers() {
+    let socket_timeout = Duration::from_secs(5);
+    let config = SslKeyExchangeConfig { socket_timeout, ..SslKeyExchangeConfig::default() };
+    let mut one = harness_of(config.clone());
+    one.install(view(1, &[1]));
+    let (listener, _) = one.take_effects().remove(0);
+    one.done(listener, Outcome::Listening(port(2157)));
+    let mut two = harness_of(config);
+    two.lower(request(Some(port(2157))));
+    let (token, effect) = two.take_effects().remove(0);
+    assert!(matches!(effect, Effect::ConnectStream { timeout, .. } if timeout == socket_timeout));
+    connected(&mut two, token);
+    accept(&mut one, listener, CONN.0);
+    for silent in [&mut one, &mut two] {
+        silent.advance(socket_timeout - Duration::from_millis(1));
+        assert_eq!(effects(silent), []);
+        silent.advance(Duration::from_millis(1));
+        assert_eq!(effects(silent), [Effect::Close { conn: CONN, is_graceful: false }]);
+    }
 }
 
 /// Another cluster's server may listen at the first port of the host.
@@ -330,7 +373,8 @@ fn key_without_a_known_server_or_beyond_the_bound_is_not_fetched() {
     }
     assert_eq!((two.take_effects().len(), two.take_up_events()), (8, vec![]));
     two.lower(request(Some(port(2157))));
-    assert!(result(&mut two).unwrap_err().contains("too many"));
+    assert!(result(&mut two).unwrap_err().contains("too many"), "the oldest ends");
+    assert_eq!(two.take_effects().len(), 1);
 }
 
 #[test]
@@ -355,6 +399,8 @@ fn unusable_settings_are_refused() {
     assert_eq!(error(SslKeyExchangeConfig { socket_timeout: Duration::ZERO, ..of() }).0, "socket_timeout");
     let (name, why) = error(SslKeyExchangeConfig { keystore_type: "JCEKS".to_owned(), ..of() });
     assert!(name == "keystore_type" && why.contains("-deststoretype PKCS12"), "{why}");
+    let trusted = SslKeyExchangeConfig { truststore_type: "JCEKS".to_owned(), ..of() };
+    assert_eq!(error(trusted).0, "truststore_type");
     assert_eq!(error(SslKeyExchangeConfig { ssl_protocol: "SSLv3".to_owned(), ..of() }).0, "ssl_protocol");
     let des = SslKeyExchangeConfig { secret_key_algorithm: "DESede".to_owned(), ..of() };
     assert_eq!(error(des).0, "secret_key_algorithm");

@@ -26,12 +26,19 @@ fn key_events(member: &mut Harness) -> (Vec<KeyRequest>, Option<SecretKey>) {
     (requests, served)
 }
 
-fn fetched(member: &mut Harness, key: &SecretKey) {
-    member.raise(Event::SecretKeyFetched { version: key.version(), key: Ok(key.clone()) });
+/// Member 1 has sent the message.
+fn request_at(server: Option<PhysAddr>, version: &Bytes) -> Box<KeyRequest> {
+    Box::new(KeyRequest { version: version.clone(), server, sender: member(1), key_length: 16 })
 }
 
-fn not_fetched(member: &mut Harness, version: &Bytes) {
-    member.raise(Event::SecretKeyFetched { version: version.clone(), key: Err("no server".to_owned()) });
+fn fetched(member: &mut Harness, key: &SecretKey) {
+    let request = request_at(None, &key.version());
+    member.raise(Event::SecretKeyFetched { request, key: Ok(key.clone()) });
+}
+
+fn not_fetched(member: &mut Harness, server: Option<PhysAddr>, version: &Bytes) {
+    let request = request_at(server, version);
+    member.raise(Event::SecretKeyFetched { request, key: Err("no server".to_owned()) });
 }
 
 fn served_at(message: &mut Message, server: PhysAddr) {
@@ -60,8 +67,7 @@ fn external_group(count: u64) -> (Vec<Harness>, SecretKey) {
         let joiner = &mut joiner[0];
         assert_eq!(joiner.up(sent[1].clone()).take_up(), [], "the response waits for the key");
         let requests = key_events(joiner).0;
-        let request = KeyRequest { version: key.version(), server: None, sender: member(1), key_length: 16 };
-        assert_eq!(requests, [request]);
+        assert_eq!(requests, [*request_at(None, &key.version())]);
         fetched(joiner, &key);
         let received = joiner.take_up();
         let rsp = wire::decode_join_rsp(received[0].payload_bytes().unwrap()).unwrap();
@@ -107,10 +113,7 @@ fn changed_key_is_fetched_once_from_the_named_server() {
     let two = &mut members[1];
     two.up(sent[1].clone()).up(sent[1].clone());
     let (requests, _) = key_events(two);
-    assert_eq!(
-        requests,
-        [KeyRequest { version: key.version(), server: Some(phys(9)), sender: member(1), key_length: 16 }]
-    );
+    assert_eq!(requests, [*request_at(Some(phys(9)), &key.version())]);
     fetched(two, &key);
     assert_eq!(two.take_up().len(), 2, "both messages have waited");
     assert_eq!(payloads(&two.up(sent[2].clone()).take_up()), [b"later"]);
@@ -132,7 +135,7 @@ fn view_is_repeated_after_a_failure_and_its_key_is_fetched_again() {
     let key = key_events(&mut members[0]).1.expect("a new key");
     let two = &mut members[1];
     two.up(sent[0].clone());
-    not_fetched(two, &key.version());
+    not_fetched(two, None, &key.version());
     assert_eq!((two.take_up(), drops(two, DropReason::UnknownKey)), (vec![], 1));
     key_events(two);
     let mut by_jgroups = sent[1].clone();
@@ -142,7 +145,7 @@ fn view_is_repeated_after_a_failure_and_its_key_is_fetched_again() {
     for repeated in [by_jgroups, sent[1].clone()] {
         two.up(repeated);
         assert_eq!(key_events(two).0.len(), 1);
-        not_fetched(two, &key.version());
+        not_fetched(two, None, &key.version());
     }
     two.up(sent[1].clone());
     fetched(two, &key);
@@ -243,42 +246,113 @@ fn replayed_view_does_not_bring_back_its_key() {
     assert_eq!((key_events(two).0, version(two)), (vec![], hex(&key.version())));
 }
 
-/// S000-57: a forged view under the name of a member costs a connection, ten times a second at most.
+/// A view under the name of member 1.
+fn forged(version: Bytes, server: Option<PhysAddr>) -> Message {
+    let header = EncryptHeader {
+        kind: 2,
+        needs_deserialization: false,
+        version: Some(version),
+        server: server.map(Address::Ip),
+        iv: Some(vec![0; 16].into()),
+    };
+    let message = view_message(&view(9, &[1, 2]));
+    through_network(message.with_header(ID, HeaderBody::Encrypt(Box::new(header))), 1)
+}
+
+fn version_of(byte: u8) -> Bytes {
+    vec![byte; 16].into()
+}
+
+/// S000-57: a forged view costs a connection, ten times a second at most.
 #[test]
 fn fetches_and_waiting_messages_are_bounded() {
     let (mut members, _) = external_group(2);
-    let forged = |byte: u8| {
-        let header = EncryptHeader {
-            kind: 2,
-            needs_deserialization: false,
-            version: Some(vec![byte; 16].into()),
-            server: None,
-            iv: Some(vec![0; 16].into()),
-        };
-        let message = view_message(&view(9, &[1, 2]));
-        through_network(message.with_header(ID, HeaderBody::Encrypt(Box::new(header))), 1)
-    };
     let two = &mut members[1];
-    (0..9).for_each(|byte| {
-        two.up(forged(byte));
+    (0..12).for_each(|byte| {
+        two.up(forged(version_of(byte), None));
     });
-    assert_eq!((key_events(two).0.len(), drops(two, DropReason::QueueFull)), (4, 5));
+    assert_eq!(key_events(two).0.len(), 9, "ten in a second, with the one of its join");
+    assert_eq!(drops(two, DropReason::QueueFull), 3 + 5, "four at once, and five have ended for later ones");
     (0..100).for_each(|_| {
-        two.up(forged(0));
+        two.up(forged(version_of(8), None));
     });
-    assert_eq!(drops(two, DropReason::QueueFull), 5 + 40, "64 messages wait");
-    for byte in 0..50 {
-        not_fetched(two, &vec![byte; 16].into());
+    assert_eq!(drops(two, DropReason::QueueFull), 8 + 40, "64 messages wait");
+    for byte in 0..12 {
+        not_fetched(two, None, &version_of(byte));
     }
-    for byte in 0..50 {
-        two.up(forged(byte));
-        not_fetched(two, &vec![byte; 16].into());
+    assert_eq!(drops(two, DropReason::UnknownKey), 64);
+    two.advance(Duration::from_secs(1)).up(forged(version_of(60), None));
+    assert_eq!((key_events(two).0.len(), two.take_up()), (1, vec![]));
+}
+
+/// S000-57: the message has the current version of the group's key, and a server that never answers.
+#[test]
+fn forged_server_does_not_hold_back_the_key() {
+    let (mut members, _) = external_group(3);
+    let mut sent = leave(&mut members, 0, &view(4, &[1, 2]));
+    let key = key_events(&mut members[0]).1.expect("a new key");
+    served_at(&mut sent[1], phys(1));
+    let two = &mut members[1];
+    let (silent, named) = (phys(66), phys(1));
+    two.up(forged(key.version(), Some(silent))).up(sent[1].clone()).up(forged(key.version(), Some(silent)));
+    assert_eq!(key_events(two).0, [*request_at(Some(silent), &key.version())]);
+    not_fetched(two, Some(silent), &key.version());
+    assert_eq!(drops(two, DropReason::UnknownKey), 2, "both forged ones");
+    assert_eq!(key_events(two).0, [*request_at(Some(named), &key.version())]);
+    not_fetched(two, Some(silent), &key.version());
+    fetched(two, &key);
+    assert_eq!((two.take_up().len(), version(two)), (1, hex(&key.version())));
+}
+
+#[test]
+fn forged_versions_do_not_hold_back_the_key() {
+    let (mut members, _) = external_group(3);
+    let sent = leave(&mut members, 0, &view(4, &[1, 2]));
+    let key = key_events(&mut members[0]).1.expect("a new key");
+    let two = &mut members[1];
+    (0..4).for_each(|byte| {
+        two.up(forged(version_of(byte), Some(phys(66))));
+    });
+    two.up(sent[1].clone());
+    assert_eq!(key_events(two).0.len(), 5);
+    // That fetch has ended.
+    not_fetched(two, Some(phys(66)), &version_of(0));
+    fetched(two, &key);
+    assert_eq!((two.take_up().len(), drops(two, DropReason::QueueFull)), (1, 1));
+}
+
+#[test]
+fn waiting_message_does_not_keep_its_packet() {
+    let (mut members, _) = external_group(2);
+    let packet = Bytes::from(vec![7; 60_000]);
+    let mut message = forged(packet.slice(..16), None);
+    message.payload = Payload::Bytes(Some(packet.slice(16..64)));
+    members[1].up(message);
+    let requests = key_events(&mut members[1]).0;
+    assert_eq!((requests.len(), packet.is_unique()), (1, true));
+}
+
+/// No key has it, and the request would be large.
+#[test]
+fn version_of_another_length_is_not_fetched() {
+    let (mut members, _) = external_group(2);
+    let two = &mut members[1];
+    for length in [0, 15, 17, 60_000] {
+        two.up(forged(vec![1; length].into(), None));
     }
-    assert_eq!(key_events(two).0.len(), 5, "ten in a second, with the one of its join");
-    two.advance(Duration::from_secs(1));
-    two.up(forged(60));
-    assert_eq!(key_events(two).0.len(), 1);
-    assert_eq!(two.take_up(), []);
+    assert_eq!((key_events(two).0, drops(two, DropReason::UnknownKey)), (vec![], 4));
+}
+
+#[test]
+fn bytes_of_waiting_messages_are_bounded_with_their_headers() {
+    let (mut members, _) = external_group(2);
+    for _ in 0..6 {
+        let mut message = forged(version_of(1), None);
+        let Some(HeaderBody::Encrypt(mut header)) = message.headers.take(ID) else { panic!("no header") };
+        header.iv = Some(vec![0; 1_000_000].into());
+        members[1].up(message.with_header(ID, HeaderBody::Encrypt(header)));
+    }
+    assert_eq!(drops(&members[1], DropReason::QueueFull), 2, "4 MiB wait");
 }
 
 #[test]
