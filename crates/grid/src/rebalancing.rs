@@ -6,8 +6,10 @@ use crate::CacheId;
 
 /// The caches whose owners are balanced: by default all.
 ///
-/// In a cache that is not balanced, members that join own no segments, and lost copies are not replaced. Segments without an owner
-/// get new ones all the same, so that a member can leave without a loss of entries.
+/// In a cache that is not balanced, members that join own no segments, and lost copies are not replaced: a further crash can lose
+/// entries. Segments without an owner get new ones all the same, so that a member can leave without a loss of entries. A new cache
+/// is balanced until its segments have had all their owners, or another member becomes coordinator. In an invalidation cache each
+/// member owns all segments in any case.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rebalancing {
     /// Whether the caches are not balanced.
