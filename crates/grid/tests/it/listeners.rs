@@ -627,5 +627,22 @@ fn listener_of_a_cache_that_stays_degraded_gets_events_after_a_change_of_coordin
 /// It moves from one degraded side to the other, and the changes of both are known to no side alone.
 #[test]
 fn listener_that_comes_to_another_degraded_side_gets_a_gap() {
+    let mut cluster = settled(22, 4, 1);
+    let mut reader = listen(&mut cluster, 1, ListenOptions::default());
+    // Each side writes the segments whose owner it has.
+    let mut gaps = 0;
+    for sides in [vec![0, 0, 1, 1], vec![0, 1, 1, 1]] {
+        cluster.cut(sides);
+        gaps = reader.gaps();
+        for at in 0..5 {
+            for n in 0..40 {
+                cluster.submit(if at % 2 == 0 { 0 } else { 2 }, key(n), put(format!("{at}"), None), TIMEOUT);
+            }
+            cluster.run(Duration::from_secs(1));
+        }
+        reader.poll(&mut cluster);
+    }
+    assert!(reader.gaps() > gaps, "{}", cluster.state());
+    reader.check_order();
     check(1034, false);
 }
