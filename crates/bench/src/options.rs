@@ -272,3 +272,26 @@ impl Options {
         Duration::from_millis(if self.quick { 300 } else { 1_000 })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn servers_are_killed_only_where_the_others_are_a_majority() {
+        let options = |line: &[&str]| Options::try_parse_from([&["bench"], line].concat());
+        for wrong in ["2", "10", "x"] {
+            let error =
+                options(&[&format!("--failover-servers={wrong}")]).err().expect("refused").to_string();
+            assert!(error.contains(&format!("`{wrong}` is not from 3 to 9")), "{error}");
+        }
+        let usual = options(&[]).unwrap();
+        assert_eq!((usual.failover_servers(), usual.kills()), (&[3, 5][..], 20));
+        let own = options(&["--failover-servers=4,7", "--kills=3"]).unwrap();
+        assert_eq!((own.failover_servers(), own.kills()), (&[4, 7][..], 3));
+        let quick = options(&["--failover-servers=4,7", "--kills=3", "--quick"]).unwrap();
+        assert_eq!((quick.failover_servers(), quick.kills()), (&[4][..], 2));
+    }
+}

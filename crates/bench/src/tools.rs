@@ -172,6 +172,12 @@ pub(crate) fn perf(members: usize, reads: f64, options: &Options) -> anyhow::Res
     Ok(sample)
 }
 
+/// Returns the figures of `consort demo --kills`, which ends with an error if a request has failed or the rate has not come back:
+/// the figures say so.
+pub(crate) fn kills(arguments: &[String]) -> anyhow::Result<Value> {
+    run("consort", arguments).map(|report| report.figures)
+}
+
 pub(crate) fn grid(arguments: &[String]) -> anyhow::Result<Value> {
     let report = run("consort", arguments)?;
     if !report.is_success {

@@ -209,5 +209,12 @@ fn kills_of_servers_are_measured_beside_other_products() {
             assert!(rival == "alone" || row["other"].as_f64() > Some(0.0), "{row}");
         }
     }
+    let all = figures["failover"].as_array().expect("series");
+    assert_eq!(all.len(), 4);
+    for series in all {
+        let kills = series["kills"].as_array().expect("kills");
+        assert_eq!((kills.len(), &kills[0]["is_coordinator"]), (1, &true.into()), "{series}");
+        assert_eq!(series["servers"], 3);
+    }
     assert!(figures["failures"].is_null(), "{}", figures["failures"]);
 }

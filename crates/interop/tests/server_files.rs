@@ -11,7 +11,7 @@ use consort_testbed::ServerFiles;
 /// Files that Infinispan accepts and Consort refuses, each with its first obstacle.
 const REFUSED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/server-files/refused.txt");
 
-/// Variables without a default in the files. Infinispan refuses these files without them, too.
+/// Variables that files use without a default. Infinispan's parsers need them, too.
 const VARIABLES: [(&str, &str); 1] = [("jboss.server.temp.dir", "/tmp")];
 
 struct Row {
@@ -30,7 +30,7 @@ impl Row {
     }
 }
 
-/// Those that the file has: others are refused.
+/// Returns the variables that the file uses: Consort refuses one that no part of the file uses.
 fn file_variables(file: &Path) -> Vec<String> {
     let text = fs::read_to_string(file).expect("a file");
     let used = VARIABLES.iter().filter(|(name, _)| text.contains(name));

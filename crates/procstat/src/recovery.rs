@@ -167,4 +167,27 @@ mod tests {
         assert_eq!(with_pause(3, 80, 7).until_previous_rate(), None);
         assert!(with_pause(3, 80, 8).until_previous_rate().is_some());
     }
+
+    /// The rate of 250 ms is enough from the first answer on, and that of 25 ms only 50 ms later.
+    #[test]
+    fn one_answer_within_a_pause_is_not_the_previous_rate() {
+        let done = |ms: u64| 10 * ms.min(3) + u64::from(ms >= 150) + 20 * ms.saturating_sub(200);
+        let all = (0..1_000).map(|ms| (Duration::from_millis(ms), done(ms))).collect();
+        let samples = Samples { before: 10_000.0, all };
+        assert_eq!(samples.until_answered(), Some(Duration::from_millis(150)));
+        assert!(samples.has_rate(Duration::from_millis(150), WINDOWS[1]));
+        let resumed = samples.until_previous_rate().expect("the rate comes back");
+        assert!((180..=201).contains(&resumed.as_millis()), "{resumed:?}");
+    }
+
+    #[test]
+    fn samples_end_with_the_previous_rate_or_with_the_time() {
+        let begin = Instant::now();
+        let steady = || begin.elapsed().as_millis() as u64;
+        let samples = sample(&steady, 1_000.0, begin, Duration::from_secs(60));
+        assert!(samples.until_previous_rate().is_some());
+        let samples = sample(&|| 7, 1_000.0, Instant::now(), Duration::from_millis(1));
+        assert_eq!(samples.until_previous_rate(), None);
+        assert!(samples.all.iter().all(|(_, done)| *done == 7));
+    }
 }

@@ -89,8 +89,12 @@ impl InfinispanServer {
         self.started(java, &root, OPEN, name, port)
     }
 
+    /// An empty directory: a killed server of an earlier process with this number has left its locks behind.
     fn root(&self, name: &str) -> Result<PathBuf, JarError> {
         let root = self.directory.join("infinispan-servers").join(format!("{}-{name}", std::process::id()));
+        if root.exists() {
+            fs::remove_dir_all(&root).map_err(in_file(&root))?;
+        }
         for folder in ["conf", "data", "lib", "log"] {
             let folder = root.join(folder);
             fs::create_dir_all(&folder).map_err(in_file(&folder))?;

@@ -68,6 +68,8 @@ impl ServerFiles {
         variables: &[(&str, &str)],
     ) -> Result<BTreeMap<PathBuf, Option<String>>, JarError> {
         let mut java = brief_jvm();
+        // Some configurations have key stores that the server creates in the current directory.
+        java.current_dir(&self.directory);
         java.arg(format!("-Dinfinispan.server.home.path={}", self.directory.display()));
         java.args(variables.iter().map(|(name, value)| format!("-D{name}={value}")));
         java.arg("-cp").arg(format!("{}/*", self.libraries.display())).arg(&self.program).args(files);

@@ -16,8 +16,11 @@ const DIRECTORY: &str = "target/release-image";
 /// The script's exit code if Debian's packages cannot be had.
 const WITHOUT_PACKAGES: i32 = 3;
 
-/// Removes the base image of an earlier release, whose packages may have known vulnerabilities by now.
+/// Removes the base image of an earlier release, whose packages may have known vulnerabilities by now, if a new one can be made.
 pub(super) fn remove_base() -> Result<(), String> {
+    if obstacle()?.is_some() {
+        return Ok(());
+    }
     let directory = root().join(DIRECTORY);
     match fs::remove_dir_all(&directory) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

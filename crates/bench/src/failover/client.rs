@@ -1,6 +1,6 @@
 //! A client in a JVM (`consort.bench.Recovery`) that counts its answers each millisecond.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use consort_procstat::recovery::{LOOK_INTERVAL, Samples};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::cluster::Product;
 use super::{CALLERS, KEYS, READS, SIZE};
 use crate::hotrod::PORT;
-use crate::java::{Jdk, Jvm, Jvms};
+use crate::java::{HAZELCAST_OPENS, Jdk, Jvm, Jvms};
 use crate::options::Options;
 
 /// The rate before a kill is that of this time.
@@ -47,8 +47,12 @@ impl JavaClient {
             ("consort.served.HotRodRecovery", HotRodClient::prepare_load()?, addresses(PORT, ";"))
         };
         let jvms = Jvms { jdk, jar, classpath, heap: &options.java_heap, members: 1 };
+        let mut properties = vec!["-Djava.net.preferIPv4Stack=true"];
+        if product == Product::Hazelcast {
+            properties.extend(HAZELCAST_OPENS);
+        }
         let log = format!("failover-{}-{servers}.log", product.name());
-        let mut jvm = Jvm::start(&jvms, &["-Djava.net.preferIPv4Stack=true"], &[program, &at], &log)?;
+        let mut jvm = Jvm::start(&jvms, &properties, &[program, &at], &log)?;
         let version = jvm.release()?;
         jvm.say(&format!("begin threads={CALLERS} keys={KEYS} size={SIZE} reads={READS}"))?;
         jvm.answer()?;
@@ -60,7 +64,8 @@ impl JavaClient {
         self.new_samples().map(drop)
     }
 
-    /// Waits until as many servers own entries.
+    /// Waits until as many servers own their share, as the client knows. Hazelcast's backups may move for longer: its client cannot
+    /// ask whether the cluster is safe.
     pub(super) fn settle(&mut self, servers: usize) -> anyhow::Result<()> {
         let begin = Instant::now();
         loop {
@@ -84,8 +89,9 @@ impl JavaClient {
         let (first, last) = calm.first().zip(calm.last()).context("the client has no samples")?;
         ensure!(last.0 > first.0, "the client has one sample");
         let before = (last.1 - first.1) as f64 * 1e6 / (last.0 - first.0) as f64;
-        let (killed, begin) =
-            (SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64, Instant::now());
+        self.jvm.say("now")?;
+        let killed = self.jvm.answer()?["now_us"].as_u64().context("the client has no time")?;
+        let begin = Instant::now();
         kill();
         let mut samples = Samples::new(before);
         while begin.elapsed() < longest {
@@ -107,7 +113,7 @@ impl JavaClient {
         self.jvm.answer()?["failed"].as_u64().context("no number of failures")
     }
 
-    /// Microseconds since 1970, and the requests answered until then.
+    /// Microseconds of the client's monotonic clock, and the requests answered until then.
     fn new_samples(&mut self) -> anyhow::Result<Vec<(u64, u64)>> {
         self.jvm.say("samples")?;
         let answer = self.jvm.answer()?;

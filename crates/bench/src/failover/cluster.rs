@@ -1,5 +1,7 @@
 //! Clusters of servers that are killed and start again.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use consort_testbed::{InfinispanServer, Jar, JavaGrid};
 
 use crate::hotrod::{PORT, ServerProcess};
@@ -39,8 +41,10 @@ pub(super) struct Cluster<'a> {
     infinispan: Option<InfinispanServer>,
     /// `None` while it is killed.
     servers: Vec<Option<Server>>,
-    starts: usize,
 }
+
+/// Of all clusters of this process, so that no two servers have one directory.
+static STARTS: AtomicUsize = AtomicUsize::new(0);
 
 impl<'a> Cluster<'a> {
     pub(super) fn start(
@@ -51,7 +55,7 @@ impl<'a> Cluster<'a> {
         options: &'a Options,
     ) -> anyhow::Result<Self> {
         let infinispan = (product == Product::Infinispan).then(InfinispanServer::prepare).transpose()?;
-        let mut cluster = Self { product, jar, jdk, options, infinispan, servers: Vec::new(), starts: 0 };
+        let mut cluster = Self { product, jar, jdk, options, infinispan, servers: Vec::new() };
         for nth in 0..servers {
             cluster.servers.push(None);
             let server = cluster.launch(nth, servers)?;
@@ -74,13 +78,12 @@ impl<'a> Cluster<'a> {
     }
 
     fn launch(&mut self, nth: usize, servers: usize) -> anyhow::Result<Server> {
-        self.starts += 1;
         let port = PORT + nth as u16;
         let heap = &self.options.java_heap;
         Ok(match (self.product, &self.infinispan) {
             (Product::Infinispan, Some(infinispan)) => {
                 // A killed server leaves the lock of its data behind: each start has a directory of its own.
-                let name = format!("failover-{}", self.starts);
+                let name = format!("failover-{}", STARTS.fetch_add(1, Ordering::Relaxed));
                 let process = ServerProcess::infinispan_member(infinispan, self.jdk, heap, (&name, port))?;
                 Server::Process { _process: process }
             }

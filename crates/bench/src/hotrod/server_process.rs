@@ -105,7 +105,7 @@ impl ServerProcess {
         }
     }
 
-    pub(crate) fn at(&self) -> String {
+    pub(super) fn at(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 

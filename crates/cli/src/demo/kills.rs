@@ -79,8 +79,9 @@ pub(super) async fn run(
     }
     running.end();
     let figures = running.figures().await.context("the test")?;
-    let failed: u64 = figures.iter().map(|own| own.errors + own.missing - own.uncertain).sum();
-    print_summary(&all, failed, is_json);
+    let uncertain: u64 = figures.iter().map(|own| own.uncertain).sum();
+    let failed = figures.iter().map(|own| own.errors + own.missing).sum::<u64>() - uncertain;
+    print_summary(&all, failed, uncertain, is_json);
     servers.end().await?;
     Ok(failed == 0 && all.iter().all(|kill| kill.samples.until_previous_rate().is_some()))
 }
@@ -136,7 +137,7 @@ fn print_row(nth: usize, kill: &Kill) {
     );
 }
 
-fn print_summary(all: &[Kill], failed: u64, is_json: bool) {
+fn print_summary(all: &[Kill], failed: u64, uncertain: u64, is_json: bool) {
     // A kill after which nothing was answered counts as the longest time.
     let of = |time: fn(&Samples) -> Option<Duration>| -> Vec<Duration> {
         all.iter().map(|kill| time(&kill.samples).unwrap_or(MOVING_MAX)).collect()
@@ -152,17 +153,19 @@ fn print_summary(all: &[Kill], failed: u64, is_json: bool) {
             "first_answer_ms": {"median": median[0], "worst": worst[0]},
             "previous_rate_ms": {"median": median[1], "worst": worst[1]},
             "failed": failed,
+            "uncertain": uncertain,
         });
         return println!("{summary}");
     }
     println!(
         "\nFrom a kill to the first answer after the longest pause: median {} ms, worst {} ms.\n\
          From a kill to 80 % of the previous rate: median {} ms, worst {} ms.\n\
-         {} operations have failed.",
+         {} requests have failed, and the result of {} writes is unknown.",
         median[0],
         worst[0],
         median[1],
         worst[1],
-        grouped(failed as f64)
+        grouped(failed as f64),
+        grouped(uncertain as f64)
     );
 }

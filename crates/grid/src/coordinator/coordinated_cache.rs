@@ -27,6 +27,9 @@ pub(super) struct CoordinatedCache {
     empty: BTreeSet<Address>,
     /// It follows when all members have installed the announcement.
     announced: Option<Announced>,
+    /// The cache has begun here, and its segments have not had all their owners yet: they get them even if owners are not
+    /// balanced. Otherwise a new cache would have one copy.
+    is_new: bool,
     published: Time,
 }
 
@@ -40,6 +43,7 @@ impl CoordinatedCache {
         let mut topology = Topology::first(1, member, config.owner_count(), config.segments);
         topology.ballot = cx.leads.clone();
         let mut led = Self::resume(config, topology);
+        led.is_new = true;
         led.present = view.members().iter().cloned().collect();
         led.publish(cx);
         led
@@ -58,6 +62,7 @@ impl CoordinatedCache {
             returning: BTreeMap::new(),
             empty: BTreeSet::new(),
             announced: None,
+            is_new: false,
             published: Time::ZERO,
         }
     }
@@ -527,8 +532,12 @@ impl CoordinatedCache {
         }
         // If the staying members own nothing because of their capacity factors, the leaving members' entries are lost. In an
         // invalidation cache, a member owns only what it has itself.
-        let is_balanced =
-            self.config.mode == CacheMode::Invalidation || cx.rebalancing.is_enabled(self.config.id());
+        let has_all_owners =
+            |segment| current.owners(segment).len() >= usize::from(self.config.owner_count());
+        self.is_new &= !current.segments().all(has_all_owners);
+        let is_balanced = self.is_new
+            || self.config.mode == CacheMode::Invalidation
+            || cx.rebalancing.is_enabled(self.config.id());
         let target = if is_balanced { current.rebalanced(owners) } else { self.kept_owners(cx, owners) };
         let is_moved = !current.has_same_owners_as(&target);
         let quorum: Arc<[Address]> = staying(&members, &self.leaving);

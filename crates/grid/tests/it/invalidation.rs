@@ -327,5 +327,26 @@ fn acknowledged_write_hides_older_entries_from_all_readers_whatever_happens() {
 /// It has not received the topology without it when the other member's write is acknowledged.
 #[test]
 fn leaving_member_reads_no_entry_that_another_member_has_replaced() {
+    let step = Duration::from_micros(100);
+    let mut reads = 0;
+    for delay in 0..60 {
+        let mut cluster = Cluster::settled(delay, config(PartitionHandling::AllowReads), 2);
+        write(&mut cluster, 1, "k", "old");
+        cluster.leave(1);
+        cluster.run(step * delay as u32);
+        let new = put(Bytes::from_static(b"new"), Condition::Always);
+        let at = cluster.submit(0, Bytes::from_static(b"k"), new, TIMEOUT);
+        while cluster.history[at].result.is_none() {
+            cluster.run(step);
+        }
+        // The member answers reads until it has left.
+        let at = cluster.submit(1, Bytes::from_static(b"k"), Action::Read(ReadFrom::Nearest), TIMEOUT);
+        cluster.run(Duration::from_millis(30));
+        if let Some(Ok(Outcome::Read(found))) = &cluster.history[at].result {
+            reads += 1;
+            assert!(found.as_ref().is_none_or(|stored| &stored.value[..] != b"old"), "{delay}: {found:?}");
+        }
+    }
+    assert!(reads > 0);
     check(1419, false);
 }

@@ -600,8 +600,49 @@ fn conditional_write_without_effect_sends_no_event() {
     assert_eq!(reader.events, []);
 }
 
+/// The segments whose owners are all reachable are written meanwhile.
+#[test]
+fn listener_of_a_cache_that_stays_degraded_gets_events_after_a_change_of_coordinators() {
+    let mut cluster = settled(21, 5, 1);
+    let mut reader = listen(&mut cluster, 2, ListenOptions::default());
+    cluster.cut(vec![0, 0, 0, 0, 1]);
+    cluster.run(Duration::from_secs(5));
+    for lost in [0, 1] {
+        cluster.cut((0..5).map(|n| u8::from(n <= lost || n == 4)).collect());
+        cluster.run(Duration::from_secs(5));
+        reader.poll(&mut cluster);
+        let before = reader.entries().count();
+        let writes: Vec<usize> =
+            (0..40).map(|n| cluster.submit(2, key(n), put("new", None), TIMEOUT)).collect();
+        cluster.run(Duration::from_secs(2));
+        reader.poll(&mut cluster);
+        let is_done = |at: &&usize| matches!(cluster.history[**at].result, Some(Ok(_)));
+        let done = writes.iter().filter(is_done).count();
+        assert!(0 < done && done < writes.len(), "{done} writes: {}", cluster.state());
+        assert_eq!(reader.entries().count() - before, done, "{}", cluster.state());
+    }
+    reader.check_order();
+}
+
 /// It moves from one degraded side to the other, and the changes of both are known to no side alone.
 #[test]
 fn listener_that_comes_to_another_degraded_side_gets_a_gap() {
+    let mut cluster = settled(22, 4, 1);
+    let mut reader = listen(&mut cluster, 1, ListenOptions::default());
+    // Each side writes the segments whose owner it has.
+    let mut gaps = 0;
+    for sides in [vec![0, 0, 1, 1], vec![0, 1, 1, 1]] {
+        cluster.cut(sides);
+        gaps = reader.gaps();
+        for at in 0..5 {
+            for n in 0..40 {
+                cluster.submit(if at % 2 == 0 { 0 } else { 2 }, key(n), put(format!("{at}"), None), TIMEOUT);
+            }
+            cluster.run(Duration::from_secs(1));
+        }
+        reader.poll(&mut cluster);
+    }
+    assert!(reader.gaps() > gaps, "{}", cluster.state());
+    reader.check_order();
     check(1034, false);
 }

@@ -71,6 +71,30 @@ fn joining_member_owns_nothing_until_rebalancing_is_enabled() {
     cluster.check_agreement();
 }
 
+/// One copy of its entries would be lost with the only owner.
+#[test]
+fn new_cache_gets_all_owners_while_rebalancing_is_disabled() {
+    let mut cluster = Cluster::new(7, config(2, 12));
+    cluster.set_rebalancing(false);
+    for _ in 0..3 {
+        cluster.start();
+        cluster.run(Duration::from_secs(1));
+    }
+    cluster.run(Duration::from_secs(2));
+    assert!(cluster.has_owners(2), "{}", cluster.state());
+    assert_eq!(owned(&cluster), [12, 12, 0], "it has its owners once the second member has joined");
+}
+
+#[test]
+fn member_that_joins_an_invalidation_cache_owns_all_segments_in_any_case() {
+    let config = CacheConfig { segments: 12, mode: CacheMode::Invalidation, ..CacheConfig::new("kept") };
+    let mut cluster = Cluster::settled(7, config, 2);
+    cluster.set_rebalancing(false);
+    cluster.start();
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(owned(&cluster), [12, 12, 12]);
+}
+
 #[test]
 fn lost_copies_are_replaced_when_rebalancing_is_enabled() {
     let mut cluster = filled(2, 3);

@@ -412,12 +412,20 @@ impl Listeners {
             known.is_some_and(|known| marked >= known.changed)
         };
         let segments = (0..shared.config.segments).map(Segment);
-        let is_all = || segments.clone().all(|one| shared.primary(one).is_none() || is_marked(one));
-        let is_told = is_local || known.is_some() && (is_all() || cx.has(InjectedBug::MarksNotAwaited));
+        let is_told_by = |is_awaited: &dyn Fn(&Address) -> bool| {
+            let mut waits = segments.clone().filter(|one| shared.primary(*one).is_some_and(is_awaited));
+            is_local || known.is_some() && (waits.all(is_marked) || cx.has(InjectedBug::MarksNotAwaited))
+        };
+        let away = shared.topology().map_or(&[][..], Topology::away);
+        let is_told = is_told_by(&|_| true);
+        // An interrupted listener goes on with the segments that are written: their primaries are reachable. It gets another gap
+        // when the others are back.
+        let is_told_again = is_told_by(&|primary| !away.contains(primary));
         let is_hopeless = shared.missing_primary().is_some();
         let cache = shared.id;
         for &id in unready {
             self.all.update(id, |listener| {
+                let is_told = if listener.is_interrupted { is_told_again } else { is_told };
                 let is_ready =
                     is_local || !listener.is_clustered() || is_told && listener.interest() <= interest;
                 if is_ready && !std::mem::replace(&mut listener.is_ready, true) {

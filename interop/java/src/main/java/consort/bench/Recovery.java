@@ -4,7 +4,6 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -34,7 +33,7 @@ public final class Recovery<K> {
     private final LongAdder failed = new LongAdder();
     private final List<long[]> samples = new ArrayList<>();
 
-    /** {@code keys} makes so many keys; {@code servers} counts the servers that own entries, as the client knows. */
+    /** {@code keys} makes so many keys; {@code servers} counts the servers that own their share, as the client knows. */
     public Recovery(Function<K, byte[]> get, BiConsumer<K, byte[]> put, Function<Integer, K[]> keys, IntSupplier servers) {
         this.get = get;
         this.put = put;
@@ -60,6 +59,7 @@ public final class Recovery<K> {
         return switch (line.split(" ", 2)[0]) {
             case "begin" -> begin(line);
             case "samples" -> newSamples();
+            case "now" -> Json.object("now_us", now());
             case "servers" -> Json.object("servers", servers.getAsInt());
             case "failed" -> Json.object("failed", failed.sum());
             default -> throw new IllegalArgumentException("unknown: " + line);
@@ -104,9 +104,7 @@ public final class Recovery<K> {
 
     private void sample() {
         while (true) {
-            Instant now = Instant.now();
-            long micros = now.getEpochSecond() * 1_000_000 + now.getNano() / 1_000;
-            long[] sample = {micros, answered.sum()};
+            long[] sample = {now(), answered.sum()};
             synchronized (samples) {
                 samples.add(sample);
             }
@@ -126,6 +124,11 @@ public final class Recovery<K> {
             samples.clear();
         }
         return Json.object("at_us", at, "answered", counts);
+    }
+
+    /** Microseconds of a clock that nothing sets. */
+    private static long now() {
+        return System.nanoTime() / 1_000;
     }
 
     private static void daemon(String name, Runnable work) {
