@@ -3,6 +3,7 @@
 mod archive;
 mod restore;
 mod save;
+mod stored;
 
 pub(crate) use self::restore::Restore;
 pub(crate) use self::save::Backup;

@@ -7,12 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use clap::Args;
-use consort_client::{Client, ClientError, CounterConfig, CounterKind, Lifetime, RawCache};
+use consort_client::{Client, ClientError, CounterConfig, CounterKind, Lifetime};
 use consort_procstat::grouped;
 use consort_protostream::backup::{BackupCounterKind, CacheEntry, CounterEntry};
 use tokio::task::JoinSet;
 
 use super::archive::Reader;
+use super::stored::{StoredCache, stored};
 use super::{Count, SCHEMAS};
 use crate::broken_pipe::print_error;
 use crate::operator::{Target, print_text};
@@ -151,7 +152,7 @@ fn print_cache(restored: &Restored) {
 
 async fn restore_schema(client: &Client, name: &str, archive: &mut Reader) -> anyhow::Result<()> {
     let text = archive.schema(name)?;
-    Ok(client.raw(SCHEMAS).put(name.as_bytes(), text.as_bytes()).await?)
+    Ok(stored(client, SCHEMAS).put(&Bytes::from(name.to_owned()), &Bytes::from(text)).await?)
 }
 
 async fn restore_cache(
@@ -165,7 +166,7 @@ async fn restore_cache(
         client.administration().get_or_create(name, &definition).await.context("the definition")?;
     }
     let mut messages = archive.entries(name)?;
-    let mut writes = Writes { cache: client.raw(name), under_way: JoinSet::new(), bytes: 0 };
+    let mut writes = Writes { cache: stored(client, name), under_way: JoinSet::new(), bytes: 0 };
     let mut restored = Restored { count: Count::new(name), expired: 0 };
     let outcome = loop {
         let entry = match messages.next() {
@@ -189,7 +190,7 @@ async fn restore_cache(
 
 /// Writes of one cache that wait for their responses.
 struct Writes {
-    cache: RawCache,
+    cache: StoredCache,
     under_way: JoinSet<(usize, Result<(), ClientError>)>,
     bytes: usize,
 }
@@ -210,8 +211,8 @@ impl Writes {
         self.bytes += size;
         let cache =
             if lifetime.is_forever() { self.cache.clone() } else { self.cache.with_lifetime(lifetime) };
-        let (key, value): (Bytes, Bytes) = (entry.key, entry.value);
-        self.under_way.spawn(async move { (size, cache.put(&key[..], &value[..]).await) });
+        let (key, value) = (entry.key, entry.value);
+        self.under_way.spawn(async move { (size, cache.put(&key, &value).await) });
         restored.count.add(size);
         Ok(())
     }

@@ -12,6 +12,7 @@ use consort_procstat::grouped;
 use consort_protostream::backup::{BackupCounterKind, CacheEntry, CounterEntry};
 
 use super::archive::{Contents, Writer};
+use super::stored::stored;
 use super::{Count, ERRORS, SCHEMAS};
 use crate::broken_pipe::print_error;
 use crate::operator::{Target, answered, print_text};
@@ -103,7 +104,7 @@ impl Backup {
 async fn save_cache(client: &Client, name: &str, archive: &mut Writer) -> anyhow::Result<Count> {
     let definition = answered(client.administration().config(name, ConfigFormat::Xml).await)?;
     archive.cache(name, &definition)?;
-    let mut entries = client.raw(name).entries_with_metadata();
+    let mut entries = stored(client, name).entries_with_metadata();
     let mut count = Count::new(name);
     while let Some(entry) = entries.next().await {
         let (key, entry) = entry?;
@@ -159,7 +160,7 @@ fn counter_of(name: &str, config: &CounterConfig, value: i64) -> CounterEntry {
 
 async fn save_schemas(client: &Client, archive: &mut Writer) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
-    let mut schemas = client.raw(SCHEMAS).entries();
+    let mut schemas = stored(client, SCHEMAS).entries();
     while let Some(schema) = schemas.next().await {
         let (name, text) = schema?;
         let name = String::from_utf8(name.to_vec()).context("the name of a schema")?;

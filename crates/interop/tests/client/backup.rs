@@ -5,7 +5,11 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use consort_client::{Client, CounterConfig, CounterKind, Entry, Lifetime};
+use bytes::Bytes;
+use consort_client::{
+    Cache, Client, CounterConfig, CounterKind, Decode, Encode, Encoded, Encoding, EncodingError, Entry,
+    Lifetime, Raw,
+};
 use consort_interop::{Tool, eventually, in_own_network};
 
 use super::{infinispan, prepared};
@@ -16,7 +20,7 @@ const SCHEMA: &str = "syntax = \"proto3\";\npackage shop;\nmessage Book { string
 
 const STRONG: CounterConfig = CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 3 };
 const BOUNDED: CounterConfig =
-    CounterConfig { kind: CounterKind::Bounded { lower: -5, upper: 50 }, is_persistent: true, initial: 0 };
+    CounterConfig { kind: CounterKind::Bounded { lower: -5, upper: 50 }, is_persistent: false, initial: 0 };
 const WEAK: CounterConfig =
     CounterConfig { kind: CounterKind::Weak { concurrency: 4 }, is_persistent: false, initial: 1 };
 const COUNTERS: [(&str, CounterConfig, i64); 3] =
@@ -52,16 +56,56 @@ fn value(cache: &str, n: u32) -> Vec<u8> {
 const HOUR: Duration = Duration::from_secs(3_600);
 const IDLE: Duration = Duration::from_secs(1_800);
 
+/// A cache of texts, and of bytes as they are stored.
+#[derive(Clone, Copy)]
+struct Of(&'static str);
+
+const TEXT: Of = Of("text/plain");
+/// Unknown in Hot Rod: the client names no media type.
+const STORED: Of = Of("application/x-stored");
+
+impl Encoding for Of {
+    fn media_type(&self) -> &str {
+        self.0
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> Encode<T> for Of {
+    fn encode<'a>(&self, value: &'a T) -> Result<Encoded<'a>, EncodingError> {
+        Ok(Encoded::Borrowed(value.as_ref()))
+    }
+}
+
+impl Decode<String> for Of {
+    fn decode(&self, bytes: Bytes) -> Result<String, EncodingError> {
+        Raw.decode(bytes)
+    }
+}
+
+impl Decode<Vec<u8>> for Of {
+    fn decode(&self, bytes: Bytes) -> Result<Vec<u8>, EncodingError> {
+        Raw.decode(bytes)
+    }
+}
+
+fn schemas(client: &Client) -> Cache<String, String, Of, Of> {
+    client.encoded(SCHEMAS, TEXT, TEXT)
+}
+
+fn bytes_of(client: &Client, cache: &str) -> Cache<Vec<u8>, Vec<u8>, Of, Of> {
+    client.encoded(cache, STORED, STORED)
+}
+
 async fn fill(client: &Client) {
-    client.raw(SCHEMAS).put(&b"shop.proto"[..], SCHEMA.as_bytes()).await.expect("the schema");
+    schemas(client).put("shop.proto", SCHEMA).await.expect("the schema");
     for (name, definition) in CACHES {
         client.administration().create(name, definition).await.expect("a cache");
-        let cache = client.raw(name);
+        let cache = bytes_of(client, name);
         for n in 0..KEYS {
             cache.put(&key(name, n)[..], &value(name, n)[..]).await.expect("an entry");
         }
     }
-    let texts = client.raw("texts");
+    let texts = bytes_of(client, "texts");
     let both = Lifetime { lifespan: Some(HOUR), max_idle: Some(IDLE) };
     let idle = Lifetime { lifespan: None, max_idle: Some(IDLE) };
     for (key, lifetime) in [("long", Lifetime::lifespan(HOUR)), ("idle", idle), ("both", both)] {
@@ -74,15 +118,15 @@ async fn fill(client: &Client) {
     }
 }
 
-async fn entry(client: &Client, cache: &str, key: &str) -> Entry<bytes::Bytes> {
-    let found = client.raw(cache).get_with_metadata(key.as_bytes()).await.expect("an answer");
+async fn entry(client: &Client, cache: &str, key: &str) -> Entry<Vec<u8>> {
+    let found = bytes_of(client, cache).get_with_metadata(key.as_bytes()).await.expect("an answer");
     found.unwrap_or_else(|| panic!("no {key} in {cache}"))
 }
 
 /// `created` is when the entries were written at the latest.
 async fn check(client: &Client, created: SystemTime) {
     for (name, _) in CACHES {
-        let cache = client.raw(name);
+        let cache = bytes_of(client, name);
         for n in 0..KEYS {
             let found = cache.get(&key(name, n)[..]).await.expect("an answer");
             assert_eq!(found.as_deref(), Some(&value(name, n)[..]), "{name}, {n}");
@@ -106,8 +150,7 @@ async fn check(client: &Client, created: SystemTime) {
         let counter = client.counter(name);
         assert_eq!((counter.config().await.expect(name), counter.get().await.expect(name)), (config, value));
     }
-    let schema = client.raw(SCHEMAS).get(&b"shop.proto"[..]).await.expect("an answer").expect("the schema");
-    assert_eq!(&schema[..], SCHEMA.as_bytes());
+    assert_eq!(schemas(client).get("shop.proto").await.expect("an answer").as_deref(), Some(SCHEMA));
 }
 
 /// Returns status and body of a request to the server's REST API.
@@ -180,7 +223,7 @@ fn our_servers_restore_a_backup_of_infinispan() {
         assert_eq!(status, 200);
         std::fs::write(&file, zip).expect("the archive");
         client.close().await;
-        server.terminate();
+        drop(server);
 
         let mut server = Tool::consort(&["server"]);
         server.wait_for(&["Hot Rod"]);
