@@ -4,6 +4,7 @@
 mod terminal;
 
 mod allocator;
+mod backup;
 mod broken_pipe;
 mod cache;
 mod chaos;
@@ -72,6 +73,10 @@ enum Command {
     Cluster(operator::cluster::Cluster),
     /// List the connections of clients to the servers of a cluster
     Clients(operator::clients::Clients),
+    /// Save caches, counters and schemas in an archive with Infinispan's layout
+    Backup(backup::Backup),
+    /// Restore caches, counters and schemas of an archive, Consort's or Infinispan's
+    Restore(backup::Restore),
     /// Measure the grid: every member reads and writes shared keys; with a menu, or --members for scripts
     Perf(Box<perf::grid::Perf>),
     /// Kill, stop, disconnect and restart members under load; count lost entries and measure the recovery
@@ -146,6 +151,8 @@ fn main() -> ExitCode {
         Command::Cache(cache) => on_one_thread(cache.run()),
         Command::Cluster(cluster) => on_one_thread(cluster.run()),
         Command::Clients(clients) => on_one_thread(clients.run()),
+        Command::Backup(backup) => on_one_thread(backup.run()),
+        Command::Restore(restore) => on_one_thread(restore.run()),
         Command::Perf(perf) => perf.reserve.take().and_then(|()| on_one_thread(perf.run())),
         Command::Iterate(iterate) => on_one_thread(iterate.run()),
         Command::Rebalance(rebalance) => on_one_thread(rebalance.run()),

@@ -18,6 +18,7 @@ mod error;
 mod infinispan;
 mod key_exchange;
 mod known_names;
+mod properties;
 mod required_layers;
 mod sites;
 mod stacks;
@@ -29,6 +30,7 @@ mod xml;
 pub use earlier_names::RenamedAttribute;
 pub use error::{ConfigError, Fault};
 pub use known_names::{IgnoredAttribute, TRANSPORT_ATTRIBUTES, check};
+pub use properties::{PropertiesError, Property, read_properties, write_property};
 pub use sites::{BridgeConfig, SiteConfig, load_site};
 pub use stacks::{STOCK, Stack, load_stack, parse_stack, parse_stack_at};
 

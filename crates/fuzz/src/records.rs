@@ -1,5 +1,6 @@
 use bytes::Bytes;
 use consort_hotrod::ops::listener::{Factory, KEY_PREFIX, VALUE_PREFIX};
+use consort_protostream::backup::{BackupCounterKind, CacheEntry, CounterEntry};
 use consort_protostream::{QueryRequest, Wrapped};
 use consort_server::fuzzing;
 
@@ -49,6 +50,49 @@ pub(crate) fn record(bytes: &[u8]) -> Seen {
         assert_eq!(read(written).as_ref(), Some(written), "{record:?}");
     }
     Seen::one(written.is_some(), peak)
+}
+
+pub(crate) fn backup_entries() -> Vec<Vec<u8>> {
+    let cache = |lifespan: Option<u64>, max_idle: Option<u64>| {
+        let (key, value) = (Bytes::from_static(b"apples"), Bytes::from_static(b"3"));
+        let (created, last_used) = (lifespan.map(|_| 1_790_000_000_000), max_idle.map(|_| 1_790_000_000_001));
+        let entry = CacheEntry { key, value, version: Some(7), lifespan, max_idle, created, last_used };
+        [&[0], &entry.write()[..]].concat()
+    };
+    let counter = |kind: BackupCounterKind| {
+        let name = "hits".to_owned();
+        let entry = CounterEntry { name, kind, is_persistent: true, initial: -1, value: i64::MIN };
+        [&[1], &entry.write()[..]].concat()
+    };
+    vec![
+        cache(None, None),
+        cache(Some(60_000), None),
+        cache(None, Some(700)),
+        cache(Some(60_000), Some(700)),
+        counter(BackupCounterKind::Unbounded),
+        counter(BackupCounterKind::Bounded { lower: -5, upper: 5 }),
+        counter(BackupCounterKind::Weak { concurrency: 16 }),
+    ]
+}
+
+/// The first byte of an input chooses the kind. An entry is written as it was read.
+pub(crate) fn backup_entry(bytes: &[u8]) -> Seen {
+    let Some((kind, message)) = bytes.split_first() else { return Seen::one(false, 0) };
+    let message = Bytes::copy_from_slice(message);
+    let (is_valid, peak) = bounded(bytes.len(), || {
+        if kind % 2 == 0 {
+            let entry = CacheEntry::read(&message);
+            let again = entry.clone().map(|entry| CacheEntry::read(&entry.write().into()));
+            assert!(again.is_err() || again == Ok(entry.clone()), "{entry:?}");
+            entry.is_ok()
+        } else {
+            let entry = CounterEntry::read(&message);
+            let again = entry.clone().map(|entry| CounterEntry::read(&entry.write()));
+            assert!(again.is_err() || again == Ok(entry.clone()), "{entry:?}");
+            entry.is_ok()
+        }
+    });
+    Seen::one(is_valid, peak)
 }
 
 /// The first byte of an input chooses the factory.

@@ -148,6 +148,7 @@ pub const TARGETS: &[Target] = &[
     reads("uri", "URIs of Hot Rod clients", identity::uri, identity::uris).shaped(Shape::Text),
     reads("json-query", "queries in JSON", records::json_query, records::json_queries).shaped(Shape::Text),
     reads("record", "records of counters and transactions in caches", records::record, records::records),
+    reads("backup-entry", "entries of archives", records::backup_entry, records::backup_entries),
     reads("filter", "parameters of filters and of their queries", records::filter, records::filters),
     reads("store-file", "a store with a file that was replaced", store_files::file, store_files::files),
     reads(

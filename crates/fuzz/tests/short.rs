@@ -85,6 +85,7 @@ targets! {
     certificates_hold: "certificate", INPUTS;
     uris_of_clients_hold: "uri", INPUTS;
     queries_in_json_hold: "json-query", INPUTS;
+    entries_of_backups_hold: "backup-entry", INPUTS;
     records_in_caches_hold: "record", INPUTS;
     parameters_of_filters_hold: "filter", INPUTS / 4;
     files_of_stores_hold: "store-file", INPUTS / 40;

@@ -1,4 +1,4 @@
-//! Infinispan's protobuf wrapping of values (`application/x-protostream`) and the messages of queries.
+//! Infinispan's protobuf wrapping of values (`application/x-protostream`), the messages of queries, and the entries of backups.
 //! Without IO and schemas.
 //!
 //! ```
@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backup;
 mod request;
 mod response;
 pub mod wire;

@@ -1,6 +1,7 @@
 //! Our client with Infinispan's server and with ours: the same list of checks, so that the client is not only tested with our
 //! server.
 
+mod backup;
 mod chunked_values;
 mod cluster;
 mod feature_matrix;

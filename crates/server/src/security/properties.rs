@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use consort_conf::{PropertiesError, Property, read_properties};
 use consort_sasl::prepare;
 use consort_sasl::scram::{Hash, Verifier};
 
@@ -21,65 +22,8 @@ pub(crate) const USERS_MAX: usize = 100_000;
 
 const ITERATED_SALTED: u8 = 5;
 
-/// An error in a line of a file of properties.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct PropertiesError {
-    /// Counted from 1.
-    pub(crate) line: usize,
-    pub(crate) reason: String,
-}
-
-/// A line without continuation, with escapes replaced: a name, and the rest.
-struct Property {
-    line: usize,
-    name: String,
-    value: String,
-}
-
-fn unescaped(characters: &mut std::str::Chars<'_>) -> Option<char> {
-    match characters.next()? {
-        'u' => {
-            let digits: String = characters.take(4).collect();
-            let digits = Some(digits).filter(|digits| digits.len() == 4)?;
-            u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32)
-        }
-        't' => Some('\t'),
-        'n' => Some('\n'),
-        'r' => Some('\r'),
-        other => Some(other),
-    }
-}
-
-fn property(line: usize, text: &str) -> Result<Option<Property>, PropertiesError> {
-    let (mut name, mut value) = (None, String::new());
-    let mut characters = text.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '\\' => {
-                let escaped = unescaped(&mut characters);
-                let reason = || PropertiesError { line, reason: "an escape is not complete".to_owned() };
-                value.push(escaped.ok_or_else(reason)?);
-            }
-            '=' | ':' if name.is_none() => name = Some(std::mem::take(&mut value).trim().to_owned()),
-            other => value.push(other),
-        }
-    }
-    Ok(name.map(|name| Property { line, name, value: value.trim().to_owned() }))
-}
-
 fn properties(text: &str) -> Result<Vec<Property>, PropertiesError> {
-    let mut all = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with(['#', '!']) {
-            continue;
-        }
-        all.extend(property(at + 1, line)?);
-        if all.len() > USERS_MAX {
-            return Err(PropertiesError { line: at + 1, reason: format!("more than {USERS_MAX} users") });
-        }
-    }
-    Ok(all)
+    read_properties(text, USERS_MAX)
 }
 
 /// A comment's `$NAME=VALUE$`.

@@ -63,7 +63,7 @@ fn read_users(
     roles: Option<&RolesSettings>,
     access: &BTreeMap<String, CacheAccess>,
 ) -> Result<Users, UsersError> {
-    let wrong = |path: &Path, error: properties::PropertiesError| {
+    let wrong = |path: &Path, error: consort_conf::PropertiesError| {
         let (file, line) = (path.display().to_string(), error.line);
         UsersError::Property { file, line, reason: error.reason }
     };

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use consort_cache::{CacheConfig, CacheMode};
 use serde_json::Value;
 
 use super::Definition;
@@ -29,12 +30,24 @@ impl ShownForm {
 /// Servers store aliases separately.
 pub(crate) fn with_aliases(definition: &Definition, aliases: &BTreeSet<String>) -> Value {
     let mut shown = to_json(definition);
-    if !aliases.is_empty()
-        && let Some(settings) = shown.as_object_mut().and_then(|kinds| kinds.values_mut().next())
+    let Some(settings) = shown.as_object_mut().and_then(|kinds| kinds.values_mut().next()) else {
+        return shown;
+    };
+    if let Some(settings) = settings.as_object_mut()
+        && is_default_of_unsegmented(&definition.config)
     {
+        settings.remove("segments");
+    }
+    if !aliases.is_empty() {
         settings["aliases"] = aliases.iter().cloned().collect();
     }
     shown
+}
+
+/// Infinispan refuses the attribute in caches whose entries have no owners.
+fn is_default_of_unsegmented(config: &CacheConfig) -> bool {
+    let has_owners = matches!(config.mode, CacheMode::Distributed { .. } | CacheMode::Replicated);
+    !has_owners && config.segments == CacheConfig::new("").segments
 }
 
 pub(crate) fn to_shown(name: &str, shown: &Value, form: ShownForm) -> String {
@@ -146,7 +159,7 @@ mod tests {
     fn xml_has_attributes_elements_and_the_name() {
         let definition = from_text("c", DEFINITIONS[3]).unwrap();
         let shown = to_shown("a\n\"<&>", &with_aliases(&definition, &BTreeSet::new()), ShownForm::Xml);
-        let expected = "<local-cache name=\"a&#10;&quot;&lt;&amp;>\" segments=\"256\">\n  \
+        let expected = "<local-cache name=\"a&#10;&quot;&lt;&amp;>\">\n  \
                         <persistence passivation=\"true\">\n    \
                         <file-store preload=\"false\" purge=\"true\">\n      \
                         <data sync-writes=\"false\"/>\n    \
