@@ -8,7 +8,7 @@ use consort_group::protocols::registry::{self, Resolver, ValueError};
 use consort_group::protocols::{
     CounterConfig, Gms, KubePingConfig, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig,
 };
-use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Uuid, Version};
+use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
 use consort_net::{
     BindAddr, BindAddrError, BoundEdge, Command, DiagConfig, Driver, IpVersion, TransportConfig,
 };

@@ -11,7 +11,7 @@ const BELOW_SITES: &[&str] = &[
 ];
 
 /// Checks that there is a GMS, and below it a discovery and a NAKACK, that the discovery works over the transport, and that
-/// RELAY3 is above what delivers within a site.
+/// RELAY3 is above the layers that deliver within a site.
 ///
 /// # Errors
 ///

@@ -2,15 +2,12 @@
 
 use std::path::Path;
 
-use consort_group::protocols::ForwardRule;
-use consort_group::protocols::relay::FORWARDS_MAX;
+use consort_group::{FORWARDS_MAX, ForwardRule};
 
 use crate::error::{ConfigError, Fault};
 use crate::tree::{Node, Tree, root_name, stack_tree};
 use crate::variables::Variables;
-
-/// The element with the sites.
-pub(crate) const ROOT: &str = "RelayConfiguration";
+use crate::xml::SITES_ROOT as ROOT;
 
 /// A site has one or two.
 const BRIDGES_MAX: usize = 100;

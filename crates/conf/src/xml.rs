@@ -12,6 +12,9 @@ use crate::variables::Variables;
 /// The longest stack has a tenth of them.
 pub(crate) const ELEMENTS_MAX: usize = 1_000;
 
+/// The element with the sites of RELAY2 and RELAY3.
+pub(crate) const SITES_ROOT: &str = "RelayConfiguration";
+
 /// An attribute's name, value and place.
 pub type Attribute = (String, String, Position);
 
@@ -286,7 +289,7 @@ fn read_elements(
 /// The sites may be in the stack itself instead of a file of their own.
 fn is_sites_within(tag: &BytesStart<'_>, elements: &[Element]) -> bool {
     let is_relay = |element: &Element| matches!(element, Element::Protocol(protocol) if matches!(protocol.short_name(), "RELAY2" | "RELAY3"));
-    tag.local_name().as_ref() == crate::sites::ROOT && elements.last().is_some_and(is_relay)
+    tag.local_name().as_ref() == SITES_ROOT && elements.last().is_some_and(is_relay)
 }
 
 /// The stack's own file is then the one with the sites.

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::protocols::relay::ForwardRule;
-use crate::{Address, Message};
+use crate::{Address, ForwardRule, Message};
 
 /// An event of RELAY2 or RELAY3 for the channel.
 #[derive(Clone, PartialEq, Debug)]

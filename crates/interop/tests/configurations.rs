@@ -18,7 +18,6 @@ const VARIABLES: [(&str, &str); 2] =
 
 const SHORT_KEYS: &str = "RSA keys of 512 bits, which can be factored";
 const ONLY_POSTGRESQL: &str = "JDBC_PING2 with another database than PostgreSQL";
-const RELAY: &str = "RELAY3";
 
 /// Files that Java loads and Consort does not, with what they need.
 const NOT_LOADED: &[(&str, &str)] = &[
@@ -29,11 +28,6 @@ const NOT_LOADED: &[(&str, &str)] = &[
     ("fork.xml", "protocols of fork stacks (FORK's `config`)"),
     ("jdbc-hsql.xml", ONLY_POSTGRESQL),
     ("jdbc-mysql.xml", ONLY_POSTGRESQL),
-    // Of JGroups' repository.
-    ("hf.xml", RELAY),
-    ("net1.xml", RELAY),
-    ("net2.xml", RELAY),
-    ("net3.xml", RELAY),
 ];
 
 /// The error of each file, or `None` if a release of JGroups loads it.

@@ -2,8 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use consort_group::protocols::ForwardRule;
-use consort_group::{Address, BridgeInput, Event, Message, MessageBatch, RelayEvent};
+use consort_group::{Address, BridgeInput, Event, ForwardRule, Message, MessageBatch, RelayEvent};
 use consort_net::Command;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};

@@ -1,8 +1,8 @@
 use consort_conf::{BridgeConfig, ConfigError, SiteConfig, Variables, load_site, load_stack};
 use consort_group::config::{ProtocolConfig, StackConfig};
 use consort_group::protocols::registry::{self, ValueError};
-use consort_group::protocols::{ForwardRule, Relay2Config, Relay3Config};
-use consort_group::{Address, Rng, Uuid};
+use consort_group::protocols::{Relay2Config, Relay3Config};
+use consort_group::{Address, ForwardRule, Rng, Uuid};
 
 /// The files that a site master needs, and the kind of addresses of the site's members.
 pub(crate) struct RelaySetup {

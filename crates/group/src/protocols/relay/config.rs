@@ -4,7 +4,7 @@ use std::sync::Arc;
 use crate::config::{Properties, Property, PropertyInfo};
 use crate::{Address, ProtocolId, View};
 
-/// The version of the protocol. What both do is the same code.
+/// The version of the protocol. Both share all code that does the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RelayKind {
     /// Members have plain addresses.
@@ -29,7 +29,7 @@ impl RelayKind {
     }
 }
 
-/// What a layer of either kind is set to.
+/// The settings of a layer of either kind.
 pub(super) struct Settings {
     pub(super) kind: RelayKind,
     pub(super) site: Arc<str>,

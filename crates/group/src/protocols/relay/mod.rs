@@ -13,7 +13,6 @@
 //! Bridges are not part of the stack: their messages leave as [`Event::Relay`] and enter as [`Event::FromBridge`].
 
 mod config;
-mod forwarding;
 mod inbound;
 mod outbound;
 mod routes;
@@ -25,7 +24,6 @@ mod transit;
 use std::sync::Arc;
 
 pub use config::{Relay2Config, Relay3Config, TopologyConfig};
-pub use forwarding::{FORWARDS_MAX, ForwardRule};
 pub use topology::{TOPOLOGY_BYTES_MAX, TOPOLOGY_SITE_BYTES_MAX};
 
 use config::{RelayKind, Settings};
@@ -35,8 +33,8 @@ use topology::Topology;
 
 use crate::credit::Creditors;
 use crate::{
-    Address, BridgeInput, Cx, Event, HeaderBody, HeaderIds, MessageBatch, OwedCredits, Pass, ProbeOut,
-    Protocol, ProtocolId, RelayEvent, TimerKey, Transient, View,
+    Address, BridgeInput, Cx, Event, ForwardRule, HeaderBody, HeaderIds, MessageBatch, OwedCredits, Pass,
+    ProbeOut, Protocol, ProtocolId, RelayEvent, TimerKey, Transient, View,
 };
 
 /// The most bytes from bridges that may wait in the layers below, per destination. A bridge does not wait for the site, since

@@ -25,7 +25,7 @@ pub(super) struct KnownSites {
 }
 
 impl KnownSites {
-    /// Returns the sites that were not reachable before. What a bridge of this site has stays so.
+    /// Returns the sites that were not reachable before. A site that a bridge of this one has stays so.
     fn add(&mut self, sites: &[Arc<str>], via: Option<&Arc<str>>) -> Vec<Arc<str>> {
         let mut added = Vec::new();
         for site in sites.iter().filter(|site| site.len() <= SITE_NAME_BYTES_MAX) {
@@ -44,8 +44,8 @@ impl KnownSites {
         added
     }
 
-    /// Returns the sites that were reachable before, with those of which only these have told. Another site cannot take back what a
-    /// bridge of this site has.
+    /// Returns the sites that were reachable before, with those of which only these have told. Another site cannot take back one
+    /// that a bridge of this site has.
     fn remove(&mut self, sites: &[Arc<str>], via: Option<&Arc<str>>) -> Vec<Arc<str>> {
         let is_gone = |site: &Arc<str>, known: &Option<Arc<str>>| {
             (sites.contains(site) && (via.is_none() || known.is_some()))
@@ -185,7 +185,7 @@ impl Relay {
         cx.send(message);
     }
 
-    /// A site master has announced a change. One of another site has told what it knows.
+    /// A site master has announced a change. One of another site has told the sites that it knows.
     pub(super) fn receive_announcement(&mut self, cx: &mut Cx<'_>, header: &RelayHeader) {
         let sites = header.sites.iter().flatten().take(SITES_MAX);
         // JGroups announces the own site as well.

@@ -1,4 +1,4 @@
-//! What RELAY3 does beyond RELAY2.
+//! Behaviour of RELAY3 beyond that of RELAY2.
 
 use std::time::Duration;
 
