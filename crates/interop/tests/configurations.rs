@@ -18,6 +18,7 @@ const VARIABLES: [(&str, &str); 2] =
 
 const SHORT_KEYS: &str = "RSA keys of 512 bits, which can be factored";
 const ONLY_POSTGRESQL: &str = "JDBC_PING2 with another database than PostgreSQL";
+const BELOW_UNICAST: &str = "RELAY3 below UNICAST3";
 
 /// Files that Java loads and Consort does not, with what they need.
 const NOT_LOADED: &[(&str, &str)] = &[
@@ -28,6 +29,11 @@ const NOT_LOADED: &[(&str, &str)] = &[
     ("fork.xml", "protocols of fork stacks (FORK's `config`)"),
     ("jdbc-hsql.xml", ONLY_POSTGRESQL),
     ("jdbc-mysql.xml", ONLY_POSTGRESQL),
+    // Of JGroups' repository.
+    ("hf.xml", BELOW_UNICAST),
+    ("net1.xml", BELOW_UNICAST),
+    ("net2.xml", BELOW_UNICAST),
+    ("net3.xml", BELOW_UNICAST),
 ];
 
 /// The error of each file, or `None` if a release of JGroups loads it.
