@@ -8,7 +8,7 @@ use consort_group::protocols::registry::{self, Resolver, ValueError};
 use consort_group::protocols::{
     CounterConfig, Gms, KubePingConfig, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig,
 };
-use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Uuid, Version};
+use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
 use consort_net::{
     BindAddr, BindAddrError, BoundEdge, Command, DiagConfig, Driver, IpVersion, TransportConfig,
 };
@@ -141,7 +141,7 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets the listener of sites (RELAY2).
+    /// Sets the listener of sites (RELAY2, RELAY3).
     #[must_use]
     pub fn site_listener(mut self, listener: impl SiteListener) -> Self {
         self.site_listener = Some(Arc::new(listener));
@@ -171,12 +171,14 @@ impl ChannelBuilder {
         }
         let seed = random_seed();
         let mut rng = Rng::new(seed);
-        let tags = relay.as_ref().map(|relay| &relay.config).filter(|config| config.enable_address_tagging);
-        let local = self.address.unwrap_or_else(|| match tags {
-            Some(config) => Address::tagged(Uuid::random(&mut rng), config.can_become_site_master),
+        let name: Arc<str> = match self.name {
+            Some(name) => name.into(),
+            None => default_name(&mut rng).into(),
+        };
+        let local = self.address.unwrap_or_else(|| match &relay {
+            Some(relay) => relay.address(&mut rng, &name),
             None => Address::random(&mut rng),
         });
-        let name: Arc<str> = self.name.unwrap_or_else(|| default_name(&mut rng)).into();
         let phys = edge.phys_addr();
         let setup = StackSetup {
             local: local.clone(),
@@ -311,6 +313,7 @@ fn make(
     let counters = protocol("COUNTER").map(registry::properties).transpose().map_err(fail)?;
     let has_fork = protocol("FORK").is_some();
     let relay = protocol("RELAY2")
+        .or_else(|| protocol("RELAY3"))
         .map(|relay| RelaySetup::read(config, relay, &variables.unwrap_or_else(Variables::from_env)));
     let relay = relay.transpose().map_err(ConnectError::Config)?;
     Ok(StackParts { edge, version, diag, layers, policy, counters, has_fork, relay })

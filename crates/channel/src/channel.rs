@@ -428,6 +428,9 @@ impl Upcalls {
                 match &*event {
                     RelayEvent::SitesDown(sites) => self.handlers.sites_lost(sites),
                     RelayEvent::SiteUnreachable(site) => self.handlers.sites_lost(std::slice::from_ref(site)),
+                    RelayEvent::MemberUnreachable(member) => {
+                        self.handlers.suspected(std::slice::from_ref(member));
+                    }
                     _ => {}
                 }
                 if let Some(relay) = &self.relay {

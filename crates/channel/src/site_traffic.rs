@@ -5,7 +5,7 @@ use consort_group::{Address, RelayEvent};
 
 pub(crate) type Pending<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// The bridges as a channel with RELAY2 uses them. They are channels themselves.
+/// The bridges as a channel with RELAY2 or RELAY3 uses them. They are channels themselves.
 pub(crate) trait SiteTraffic: Send + Sync {
     /// Handles an event of the layer, on the driver's task.
     fn handle(&self, event: RelayEvent);

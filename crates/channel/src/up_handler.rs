@@ -97,7 +97,7 @@ pub trait UpHandler: Send + Sync + 'static {
         let _ = members;
     }
 
-    /// These sites cannot be reached (RELAY2): messages to and from them may be lost.
+    /// These sites cannot be reached (RELAY2, RELAY3): messages to and from them may be lost.
     fn sites_lost(&self, sites: &[Arc<str>]) {
         let _ = sites;
     }

@@ -96,6 +96,9 @@ impl SiteListener for Recorder {
     fn site_unreachable(&self, site: &str) {
         self.push(format!("unreachable {site}"));
     }
+    fn member_unreachable(&self, member: &Address) {
+        self.push(format!("unreachable {member}"));
+    }
 }
 
 struct Site {
@@ -335,4 +338,74 @@ async fn member_without_its_site_in_the_file_does_not_connect() {
     let files = Files::new("unknown");
     let error = files.builder("A", "sfo", 1).connect("unknown").await.unwrap_err().to_string();
     assert!(error.contains("there is no site `sfo`; there are: `lon`, `nyc`"), "{error}");
+}
+
+/// Three sites with RELAY3, of which the outer ones have no common bridge. The sites are in the stacks themselves.
+struct Chain(Files);
+
+impl Chain {
+    fn new(test: &str) -> Self {
+        Self(Files::new(test))
+    }
+
+    async fn join(
+        &self,
+        test: &str,
+        name: &str,
+        site: &str,
+        (bridges, forwards): (&[&str], &[(&str, &str)]),
+    ) -> Site {
+        let bridge = |name: &&str| format!("<bridge name=\"{test}-{name}\" config=\"bridge.xml\"/>");
+        let forward = |(to, gateway): &(&str, &str)| format!("<forward to=\"{to}\" gateway=\"{gateway}\"/>");
+        let text = format!(
+            "<config>{LOOPBACK}<relay.RELAY3 site=\"{site}\"><RelayConfiguration><sites><site name=\"{site}\"><bridges>{}</bridges>\
+             <forwards>{}</forwards></site></sites></RelayConfiguration></relay.RELAY3></config>",
+            bridges.iter().map(bridge).collect::<String>(),
+            forwards.iter().map(forward).collect::<String>(),
+        );
+        let file = self.0.0.join(format!("{site}.xml")).display().to_string();
+        std::fs::write(&file, text).unwrap();
+        let log = Recorder::default();
+        let builder = Channel::from_file(&file).unwrap_or_else(|error| panic!("{error}")).name(name);
+        let builder = builder.receiver(log.clone()).site_listener(log.clone());
+        Site { channels: vec![join(&format!("{test}-{site}"), builder).await], logs: vec![log] }
+    }
+}
+
+#[tokio::test]
+async fn relay3_reaches_sites_over_another_site() {
+    let test = "chain";
+    let files = Chain::new(test);
+    let lon = files.join(test, "A", "lon", (&["west"], &[("sfo", "nyc"), ("x.*", "nyc")])).await;
+    let nyc = files.join(test, "B", "nyc", (&["west", "east"], &[])).await;
+    let sfo = files.join(test, "C", "sfo", (&["east"], &[(".*", "nyc")])).await;
+    for (site, others) in [(&lon, ["nyc", "sfo"]), (&nyc, ["lon", "sfo"]), (&sfo, ["lon", "nyc"])] {
+        for other in others {
+            reach(site, other).await;
+        }
+    }
+    for (site, name) in [(&lon, "A:lon"), (&nyc, "B:nyc"), (&sfo, "C:sfo")] {
+        site.channels[0].send(text(None, "to all")).await.unwrap();
+        for receiver in [&lon, &nyc, &sfo] {
+            receiver.logs[0].has(&format!("to all from {name}")).await;
+        }
+    }
+    lon.channels[0].send(text(Some(Address::site_master("sfo")), "to C")).await.unwrap();
+    sfo.logs[0].has("to C from A:lon").await;
+    let back = lon.channels[0].address().clone();
+    sfo.channels[0].send(text(Some(back.clone()), "to A")).await.unwrap();
+    lon.logs[0].has("to A from C:sfo").await;
+    // What nyc cannot reach, and a member that sfo does not have.
+    lon.channels[0].send(text(Some(Address::site_master("xyz")), "lost")).await.unwrap();
+    lon.logs[0].has("unreachable xyz").await;
+    let nobody = Address::random(&mut consort_group::Rng::new(1)).in_site("sfo", Some("D"));
+    lon.channels[0].send(text(Some(nobody), "lost")).await.unwrap();
+    lon.logs[0].has("unreachable D:sfo").await;
+    // Each multicast has come once.
+    let all = lon.logs[0].0.borrow().iter().filter(|line| line.starts_with("to all")).count();
+    assert_eq!(all, 3);
+    close(sfo).await;
+    lon.logs[0].has("down sfo").await;
+    close(lon).await;
+    close(nyc).await;
 }

@@ -20,17 +20,20 @@ mbrs           the members of this site
 sm             the site masters, as far as this member knows
 sites          the sites that can be reached
 routes         the routes of a site master
+topo           the members of other sites, with RELAY3
 to SITE TEXT   send a text to a site master of the site
 help           this list
 quit           leave
 Any other line goes to all members of all sites, and they respond.";
 
+const PROTOCOLS: [&str; 2] = ["RELAY2", "RELAY3"];
+
 /// Joins a site and sends every line of its input to the members of all sites.
 #[derive(Args)]
 #[command(after_help = "Example:\n  \
     consort relay --config lon.xml --name A\n\n\
-    The stack has RELAY2, whose attribute config names the file with the sites. It\n\
-    talks to `java -cp jgroups.jar org.jgroups.demos.RelayDemo`. A line `help` lists\n\
+    The stack has RELAY2 or RELAY3, whose attribute config names the file with the\n\
+    sites. It talks to `java -cp jgroups.jar org.jgroups.demos.RelayDemo`. A line `help` lists\n\
     commands. `quit`, the end of the input, SIGTERM or Ctrl-C leaves.")]
 #[command(mut_arg("cluster", |argument| {
     argument.default_value("").hide_default_value(true)
@@ -38,7 +41,7 @@ Any other line goes to all members of all sites, and they respond.";
         .value_parser(clap::builder::StringValueParser::new())
 }))]
 #[command(mut_arg("config", |argument| {
-    argument.required(true).default_value(None::<&str>).help("Stack with RELAY2: a file")
+    argument.required(true).default_value(None::<&str>).help("Stack with RELAY2 or RELAY3: a file")
         .value_parser(NonEmptyStringValueParser::new())
 }))]
 pub(crate) struct Relay {
@@ -81,23 +84,31 @@ impl SiteListener for Printer {
     fn site_unreachable(&self, site: &str) {
         println!("** unreachable: {}", Escaped(site));
     }
+
+    fn member_unreachable(&self, member: &Address) {
+        println!("** unreachable: {}", Escaped(member));
+    }
 }
 
 impl Relay {
-    /// Returns the name of the site, which is also that of its cluster.
-    fn site(&self) -> anyhow::Result<String> {
+    /// Returns the protocol, and the name of the site, which is also that of its cluster.
+    fn site(&self) -> anyhow::Result<(&'static str, String)> {
         let stack = consort_conf::load_stack(&self.join.config, &self.join.variables()?)?;
-        let relay = stack.config.protocols.iter().find(|protocol| protocol.short_name() == "RELAY2");
-        let site = relay.and_then(|relay| relay.get("site"));
-        let site = site.with_context(|| {
-            format!("{} has no RELAY2: add <relay.RELAY2 site=… config=…/> to the stack", self.join.config)
+        let found = PROTOCOLS.iter().find_map(|name| {
+            let relay = stack.config.protocols.iter().find(|protocol| protocol.short_name() == *name)?;
+            Some((*name, relay.get("site")?.to_owned()))
         });
-        Ok(site?.to_owned())
+        found.with_context(|| {
+            format!(
+                "{} has no RELAY2 or RELAY3: add <relay.RELAY3 site=… config=…/> to the stack",
+                self.join.config
+            )
+        })
     }
 
     pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::listen()?;
-        let site = self.site()?;
+        let (protocol, site) = self.site()?;
         if self.join.cluster.is_empty() {
             self.join.cluster.clone_from(&site);
         }
@@ -110,7 +121,7 @@ impl Relay {
         };
         let _ = own.set(channel.clone());
         println!("{}\n-- site: {}", introduction(&channel), Escaped(site));
-        let sites = channel.sites().context("the stack has no RELAY2")?;
+        let sites = channel.sites().context("the stack has no RELAY2 or RELAY3")?;
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         loop {
             let line = tokio::select! {
@@ -120,7 +131,7 @@ impl Relay {
             match line.as_deref().map(str::trim) {
                 None | Some("quit" | "exit") => break,
                 Some("") => {}
-                Some(line) => command(&channel, &sites, line).await?,
+                Some(line) => command(&channel, (protocol, &sites), line).await?,
             }
         }
         drop(own);
@@ -129,12 +140,17 @@ impl Relay {
     }
 }
 
-async fn command(channel: &Channel, sites: &Sites, line: &str) -> anyhow::Result<()> {
+async fn command(
+    channel: &Channel,
+    (protocol, sites): (&'static str, &Sites),
+    line: &str,
+) -> anyhow::Result<()> {
     match line {
         "help" => println!("{COMMANDS}"),
         "mbrs" => println!("{}", Escaped(channel.view_text())),
-        "sm" | "site-masters" => attribute(channel, "site_masters").await,
-        "routes" => attribute(channel, "routes").await,
+        "sm" | "site-masters" => attribute(channel, protocol, "site_masters").await,
+        "routes" => attribute(channel, protocol, "routes").await,
+        "topo" => attribute(channel, protocol, "topology").await,
         "sites" => {
             let status = sites.status();
             println!("{} and {}", Escaped(sites.own()), Escaped(status.reachable.join(", ")));
@@ -149,7 +165,7 @@ async fn command(channel: &Channel, sites: &Sites, line: &str) -> anyhow::Result
     Ok(())
 }
 
-async fn attribute(channel: &Channel, name: &'static str) {
-    let value = channel.with_stack(move |stack, _| stack.attribute("RELAY2", name)).await.flatten();
+async fn attribute(channel: &Channel, protocol: &'static str, name: &'static str) {
+    let value = channel.with_stack(move |stack, _| stack.attribute(protocol, name)).await.flatten();
     println!("{}", Escaped(value.unwrap_or_default()));
 }

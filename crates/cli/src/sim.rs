@@ -40,7 +40,7 @@ enum Command {
     Growth(GrowthOf),
     /// Messages per cache operation and entries moved when a member joins, by cluster size
     GridGrowth(GridGrowthOf),
-    /// Sites with RELAY2: bridges are cut and site masters crash while members of all sites send
+    /// Sites with RELAY2 or RELAY3: bridges are cut and site masters crash while members of all sites send
     Sites(SitesOf),
 }
 

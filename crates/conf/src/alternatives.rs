@@ -18,7 +18,6 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["BPING"], "use MPING or TCPPING"),
     (&["PDC"], "remove it: members keep addresses in memory only"),
     (&["FD_HOST"], "use FD_ALL3"),
-    (&["RELAY3"], "use RELAY2 at all sites"),
     (&["SEQUENCER2"], "use SEQUENCER, which all members have to use"),
     (&["THREAD_COUNT", "SERIALIZE", "EXAMPLE"], "remove it"),
 ];

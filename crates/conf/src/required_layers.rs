@@ -4,7 +4,14 @@ use consort_group::config::StackConfig;
 
 use crate::error::{ConfigError, Fault};
 
-/// Checks that there is a GMS, and below it a discovery and a NAKACK, and that the discovery works over the transport.
+/// Protocols that deliver to members of the own cluster only.
+const BELOW_SITES: &[&str] = &[
+    "NAKACK2", "NAKACK3", "NAKACK4", "UNICAST3", "UNICAST4", "STABLE", "GMS", "MFC", "MFC_NB", "UFC",
+    "UFC_NB",
+];
+
+/// Checks that there is a GMS, and below it a discovery and a NAKACK, that the discovery works over the transport, and that
+/// RELAY3 is above the layers that deliver within a site.
 ///
 /// # Errors
 ///
@@ -28,6 +35,16 @@ pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
             "{name} finds no member over TUNNEL, whose members have no physical addresses: replace it by PING"
         ));
         return Err(ConfigError::at(stack, stack.protocols[at].position, fault));
+    }
+    if let Some(relay) = named(&|name| name == "RELAY3")
+        && let Some(above) =
+            stack.protocols[relay..].iter().find(|above| BELOW_SITES.contains(&above.short_name()))
+    {
+        let fault = Fault::Structure(format!(
+            "{} above RELAY3 would wait for answers of members of other sites: put RELAY3 at the end of the stack",
+            above.short_name()
+        ));
+        return Err(ConfigError::at(stack, stack.protocols[relay].position, fault));
     }
     let missing = if !below(&is_discovery) {
         "a discovery below it, such as TCPPING or PING, to find other members"
@@ -72,6 +89,20 @@ mod tests {
             let error = error(&text);
             assert!(error.starts_with("my.xml:3:1: ") && error.contains("replace it by PING"), "{error}");
         }
+    }
+
+    #[test]
+    fn relay3_below_what_delivers_within_a_site_is_refused() {
+        let text = |top: &str| {
+            format!(
+                "<config><TCP/><PING/><pbcast.NAKACK2/>\n<relay.RELAY3 site=\"a\" config=\"r.xml\"/>{top}</config>"
+            )
+        };
+        let error = error(&text("<UNICAST3/><pbcast.GMS/>"));
+        assert!(
+            error.starts_with("my.xml:2:1: UNICAST3 above RELAY3") && error.contains("at the end"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,10 +1,13 @@
-//! The sites of RELAY2 and their bridges: JGroups' `RelayConfiguration` files.
+//! The sites of RELAY2 and RELAY3 and their bridges: JGroups' `RelayConfiguration`, in a file of its own or in the stack.
 
 use std::path::Path;
 
-use crate::error::ConfigError;
-use crate::tree::{Node, Tree};
+use consort_group::{FORWARDS_MAX, ForwardRule};
+
+use crate::error::{ConfigError, Fault};
+use crate::tree::{Node, Tree, root_name, stack_tree};
 use crate::variables::Variables;
+use crate::xml::SITES_ROOT as ROOT;
 
 /// A site has one or two.
 const BRIDGES_MAX: usize = 100;
@@ -16,6 +19,8 @@ pub struct SiteConfig {
     pub name: String,
     /// The bridges, in the file's order.
     pub bridges: Vec<BridgeConfig>,
+    /// The ways to sites without a common bridge, in the file's order.
+    pub forwards: Vec<ForwardRule>,
 }
 
 /// A bridge: a cluster of site masters.
@@ -27,13 +32,13 @@ pub struct BridgeConfig {
     pub stack: String,
 }
 
-/// Reads a site from a file with `RelayConfiguration`. The file is relative to the current directory, or to that of
-/// `stack`, the stack's file. Files of bridges are relative to the current directory, or to that of this file.
+/// Reads a site from a file with `RelayConfiguration`, or from a stack that contains it. The file is relative to the current
+/// directory, or to that of `stack`, the stack's file. Files of bridges are relative to the current directory, or to that of
+/// this file.
 ///
 /// # Errors
 ///
-/// If the file is unreadable or no `RelayConfiguration`, if it does not have the site, or if the site has forwards, which
-/// RELAY2 ignores in JGroups.
+/// If the file is unreadable or has no `RelayConfiguration`, or if it does not have the site.
 pub fn load_site(
     file: &str,
     site: &str,
@@ -41,12 +46,35 @@ pub fn load_site(
     variables: &Variables,
 ) -> Result<SiteConfig, ConfigError> {
     let file = beside(file, stack);
-    let tree = Tree::load(Path::new(&file), variables)?;
+    let tree = tree_of(&file, variables)?;
     let mut found = site_of(&tree, site)?;
     for bridge in &mut found.bridges {
         bridge.stack = beside(&bridge.stack, &file);
     }
     Ok(found)
+}
+
+/// Reads the element with the sites.
+fn tree_of(file: &str, variables: &Variables) -> Result<Tree, ConfigError> {
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| {
+        ConfigError::new(file, None, Fault::Structure(format!("cannot be read: {error}")))
+    })?;
+    if root_name(&text).as_deref() != Some("config") {
+        return Tree::parse(file, &text, variables);
+    }
+    let mut problems = Vec::new();
+    let stack = stack_tree(file, 0, &text, variables, &mut problems)?;
+    if let Some(problem) = ConfigError::combine(problems) {
+        return Err(problem);
+    }
+    let position = stack.position;
+    let found =
+        stack.children.into_iter().flat_map(|protocol| protocol.children).find(|node| node.name == ROOT);
+    let root = found.ok_or_else(|| {
+        ConfigError::new(file, position, Fault::Structure(format!("no protocol of the stack has a {ROOT}")))
+    })?;
+    Ok(Tree { file: file.to_owned(), root })
 }
 
 /// Returns the path of `file`, which may be in the directory of `other`.
@@ -59,8 +87,8 @@ fn beside(file: &str, other: &str) -> String {
 }
 
 fn site_of(tree: &Tree, wanted: &str) -> Result<SiteConfig, ConfigError> {
-    if tree.root.name != "RelayConfiguration" {
-        let what = format!("the outermost element has to be RelayConfiguration, not {}", tree.root.name);
+    if tree.root.name != ROOT {
+        let what = format!("the outermost element has to be {ROOT}, not {}", tree.root.name);
         return Err(tree.wrong(tree.root.position, what));
     }
     let mut sites: Vec<SiteConfig> = Vec::new();
@@ -73,7 +101,8 @@ fn site_of(tree: &Tree, wanted: &str) -> Result<SiteConfig, ConfigError> {
             if sites.iter().any(|site| site.name == name) {
                 return Err(tree.wrong(node.position, format!("site `{name}` is defined twice")));
             }
-            sites.push(SiteConfig { bridges: bridges(tree, node, name == wanted)?, name });
+            let (bridges, forwards) = ways(tree, node)?;
+            sites.push(SiteConfig { name, bridges, forwards });
         }
     }
     let names: Vec<String> = sites.iter().map(|site| format!("`{}`", site.name)).collect();
@@ -91,19 +120,24 @@ fn site_of(tree: &Tree, wanted: &str) -> Result<SiteConfig, ConfigError> {
     }
 }
 
-fn bridges(tree: &Tree, site: &Node, is_own: bool) -> Result<Vec<BridgeConfig>, ConfigError> {
+fn ways(tree: &Tree, site: &Node) -> Result<(Vec<BridgeConfig>, Vec<ForwardRule>), ConfigError> {
     let mut bridges: Vec<BridgeConfig> = Vec::new();
+    let mut forwards: Vec<ForwardRule> = Vec::new();
     for list in &site.children {
         named(tree, site, list, &["bridges", "forwards"])?;
-        if list.name == "forwards" {
-            if is_own && !list.children.is_empty() {
-                let what =
-                    "forwards have no effect on RELAY2, in JGroups either: give both sites a common bridge";
-                return Err(tree.wrong(list.position, what));
-            }
-            continue;
-        }
         for node in &list.children {
+            if list.name == "forwards" {
+                named(tree, list, node, &["forward"])?;
+                tree.check_attributes(node, &["to", "gateway"])?;
+                if forwards.len() >= FORWARDS_MAX {
+                    return Err(
+                        tree.wrong(node.position, format!("more than {FORWARDS_MAX} forwards of a site"))
+                    );
+                }
+                let rule = ForwardRule::new(&required(tree, node, "to")?, &required(tree, node, "gateway")?);
+                forwards.push(rule.map_err(|why| tree.wrong(node.position, format!("attribute to: {why}")))?);
+                continue;
+            }
             named(tree, list, node, &["bridge"])?;
             tree.check_attributes(node, &["name", "config"])?;
             let cluster = required(tree, node, "name")?;
@@ -116,7 +150,7 @@ fn bridges(tree: &Tree, site: &Node, is_own: bool) -> Result<Vec<BridgeConfig>, 
             bridges.push(BridgeConfig { cluster, stack: required(tree, node, "config")? });
         }
     }
-    Ok(bridges)
+    Ok((bridges, forwards))
 }
 
 fn named(tree: &Tree, parent: &Node, node: &Node, known: &[&'static str]) -> Result<(), ConfigError> {
@@ -148,22 +182,22 @@ mod tests {
     fn site_has_its_bridges_in_order() {
         let text = "<site name=\"lon\"><bridges><bridge config=\"${bridge.config}\" name=\"global\"/>\
                     <bridge config=\"b.xml\" name=\"east\"/></bridges></site>\
-                    <site name=\"nyc\"><bridges/><forwards><forward to=\"sfo\" gateway=\"lon\"/></forwards></site>";
+                    <site name=\"nyc\"><bridges><bridge config=\"b.xml\" name=\"east\"/></bridges><forwards><forward to=\"sfo\" gateway=\"lon\"/></forwards></site>";
         let bridge =
             |cluster: &str, stack: &str| BridgeConfig { cluster: cluster.into(), stack: stack.into() };
         assert_eq!(
             read(text, "lon"),
             Ok(SiteConfig {
                 name: "lon".into(),
-                bridges: vec![bridge("global", "tcp.xml"), bridge("east", "b.xml")]
+                bridges: vec![bridge("global", "tcp.xml"), bridge("east", "b.xml")],
+                forwards: Vec::new(),
             })
         );
         assert_eq!(
             read(text, "sfo").unwrap_err(),
             "relay.xml:2:1: there is no site `sfo`; there are: `lon`, `nyc`"
         );
-        let error = read(text, "nyc").unwrap_err();
-        assert!(error.contains("forwards have no effect on RELAY2"), "{error}");
+        assert_eq!(read(text, "nyc").unwrap().forwards, [ForwardRule::new("sfo", "lon").unwrap()]);
     }
 
     #[test]
@@ -182,6 +216,14 @@ mod tests {
                 "<site name=\"lon\"><bridges><bridge name=\"a\" config=\"x\"/><bridge name=\"a\" config=\"x\"/></bridges></site>",
                 "bridge `a` is defined twice",
             ),
+            (
+                "<site name=\"lon\"><forwards><forward to=\"nyc\"/></forwards></site>",
+                "attribute gateway of forward is missing",
+            ),
+            (
+                "<site name=\"lon\"><forwards><forward to=\"(\" gateway=\"nyc\"/></forwards></site>",
+                "attribute to: `(` is no regular expression",
+            ),
         ] {
             let error = read(text, "lon").unwrap_err();
             assert!(error.contains(expected), "{error}");
@@ -189,5 +231,34 @@ mod tests {
         let tree = Tree::parse("x.xml", "<config/>", &Variables::new()).unwrap();
         let error = site_of(&tree, "lon").unwrap_err().to_string();
         assert!(error.contains("has to be RelayConfiguration, not config"), "{error}");
+    }
+
+    #[test]
+    fn sites_may_be_in_the_stack_itself() {
+        let directory = std::env::temp_dir().join(format!("consort-conf-sites-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("net1.xml").display().to_string();
+        let stack = |attribute: &str| {
+            format!(
+                "<config><TCP/><PING/><NAKACK2/><GMS/>\n<relay.RELAY3 site=\"net1\" {attribute}>\n<!-- inside -->\n\
+                 <RelayConfiguration xmlns=\"urn:jgroups:relay:1.0\"><sites><site name=\"net1\"><bridges>\
+                 <bridge name=\"b\" config=\"b.xml\"/></bridges><forwards><forward to=\".*\" gateway=\"net2\"/></forwards>\
+                 </site></sites></RelayConfiguration></relay.RELAY3></config>"
+            )
+        };
+        std::fs::write(&file, stack("")).unwrap();
+        let loaded = crate::load_stack(&file, &Variables::new()).unwrap_or_else(|error| panic!("{error}"));
+        let relay = loaded.config.protocols.last().unwrap();
+        assert_eq!(relay.get("config"), Some(&*file));
+        let site =
+            load_site(&file, "net1", &file, &Variables::new()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((&*site.bridges[0].cluster, site.forwards[0].gateway()), ("b", "net2"));
+        let both = stack("config=\"relay.xml\"");
+        let error = crate::parse_stack("x.xml", &both, &Variables::new()).unwrap_err().to_string();
+        assert!(error.contains("leave one of them out"), "{error}");
+        std::fs::write(&file, "<config><TCP/></config>").unwrap();
+        let error = load_site(&file, "net1", &file, &Variables::new()).unwrap_err().to_string();
+        assert!(error.contains("no protocol of the stack has a RelayConfiguration"), "{error}");
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -472,7 +472,7 @@ const ROWS: &[Row] = &[
         },
     ),
     (
-        &["RELAY2"],
+        &["RELAY2", "RELAY3"],
         &["site_master_picker_impl"],
         Refused {
             accepted: &["", "org.jgroups.protocols.relay.StickySiteMasterPicker"],
@@ -489,7 +489,7 @@ const ROWS: &[Row] = &[
         },
     ),
     (
-        &["RELAY2"],
+        &["RELAY2", "RELAY3"],
         &["async_relay_creation"],
         NoEffect("bridges are opened in the background; no view waits for them"),
     ),
@@ -498,7 +498,15 @@ const ROWS: &[Row] = &[
         &["delay_sites_down", "topo.global_views"],
         NoEffect("JGroups ignores it, too: it concerns RELAY3"),
     ),
-    (&["RELAY2"], &["suppress_time_no_route_errors"], NoEffect(LOG)),
+    (&["RELAY2", "RELAY3"], &["suppress_time_no_route_errors"], NoEffect(LOG)),
+    (
+        &["RELAY3"],
+        &["delay_site_unreachable_events"],
+        NoEffect(
+            "a message without a route is lost, and its sender hears of it at once; UNICAST3 above RELAY3, which \
+                  would send it again, is refused",
+        ),
+    ),
     (&["RELAY2"], &["topo_wait_time"], NoEffect("members answer requests for topologies, and send none")),
     (&["COMPRESS"], &["pool_size"], NoEffect("there is no pool of compressors")),
     (

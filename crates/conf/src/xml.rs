@@ -12,6 +12,9 @@ use crate::variables::Variables;
 /// The longest stack has a tenth of them.
 pub(crate) const ELEMENTS_MAX: usize = 1_000;
 
+/// The element with the sites of RELAY2 and RELAY3.
+pub(crate) const SITES_ROOT: &str = "RelayConfiguration";
+
 /// An attribute's name, value and place.
 pub type Attribute = (String, String, Position);
 
@@ -234,6 +237,8 @@ fn read_elements(
     let mut reader = Reader::from_str(source.text);
     let mut depth = 0;
     let mut has_root = false;
+    // Whether the current protocol has an element with sites.
+    let mut has_sites = false;
     while problems.len() < limit {
         let (at, event) = match source.next(&mut reader) {
             Ok(next) => next,
@@ -255,7 +260,17 @@ fn read_elements(
                         Ok(element) => elements.push(element),
                         Err(problem) => problems.push(problem),
                     },
+                    2 if is_sites_within(&tag, elements) => {
+                        let name = source.name.to_owned();
+                        sites_within(source, at, name, elements, problems);
+                        has_sites = true;
+                    }
+                    // They are read when the member starts.
+                    _ if has_sites => {}
                     _ => problems.push(source.fail(at, "an element within a protocol is not supported")),
+                }
+                if depth == 1 {
+                    has_sites = false;
                 }
                 depth += usize::from(is_start);
             }
@@ -269,6 +284,29 @@ fn read_elements(
         }
     }
     Ok(())
+}
+
+/// The sites may be in the stack itself instead of a file of their own.
+fn is_sites_within(tag: &BytesStart<'_>, elements: &[Element]) -> bool {
+    let is_relay = |element: &Element| matches!(element, Element::Protocol(protocol) if matches!(protocol.short_name(), "RELAY2" | "RELAY3"));
+    tag.local_name().as_ref() == SITES_ROOT && elements.last().is_some_and(is_relay)
+}
+
+/// The stack's own file is then the one with the sites.
+fn sites_within(
+    source: &Source<'_>,
+    at: usize,
+    file: String,
+    elements: &mut [Element],
+    problems: &mut Vec<ConfigError>,
+) {
+    let Some(Element::Protocol(relay)) = elements.last_mut() else { return };
+    if relay.get("config").is_some() {
+        let what =
+            format!("{} has sites of its own and the attribute config: leave one of them out", relay.name);
+        return problems.push(source.fail(at, what));
+    }
+    relay.attributes.push(("config".to_owned(), file, source.position(at)));
 }
 
 fn root(

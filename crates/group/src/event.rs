@@ -65,7 +65,7 @@ pub enum Event {
     },
     /// The result of [`Event::GetState`]; no state if the member is alone.
     StateReceived(Result<Option<Bytes>, StateError>),
-    /// A message for a bridge, or a change of sites (RELAY2).
+    /// A message for a bridge, or a change of sites (RELAY2, RELAY3).
     Relay(Box<RelayEvent>),
     /// The result of [`Event::FetchSecretKey`]: the key, or the reason of the failure.
     SecretKeyFetched {
@@ -105,7 +105,7 @@ pub enum Event {
         /// The state, or the reason for its absence.
         state: Result<Option<Bytes>, String>,
     },
-    /// A message or view of a bridge (RELAY2).
+    /// A message or view of a bridge (RELAY2, RELAY3).
     FromBridge(Box<BridgeInput>),
     /// Fetch the group's key (ASYM_ENCRYPT to its key exchange).
     FetchSecretKey(Box<KeyRequest>),

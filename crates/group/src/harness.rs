@@ -161,10 +161,14 @@ impl Harness {
     }
 
     pub(crate) fn with_layers(n: u64, layers: Vec<Box<dyn Protocol>>) -> Self {
+        Self::with_address(n, member(n), layers)
+    }
+
+    pub(crate) fn with_address(n: u64, local: Address, layers: Vec<Box<dyn Protocol>>) -> Self {
         let seen = Arc::new(Mutex::new(BottomRecord::default()));
         let injected = Arc::new(Mutex::new(Vec::new()));
         let setup = StackSetup {
-            local: member(n),
+            local,
             name: char::from(b'@' + n as u8).to_string().as_str().into(),
             phys: phys(n as u16),
             has_multicast: false,

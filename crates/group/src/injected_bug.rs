@@ -61,7 +61,7 @@ pub enum InjectedBug {
     FragmentsSwapped,
     /// SSL_KEY_EXCHANGE serves no keys any more as soon as this member is not coordinator.
     KeyServerClosed,
-    /// RELAY2 picks a random site master for each message.
+    /// RELAY2 or RELAY3 picks a random site master for each message.
     RandomSiteMaster,
 }
 

@@ -25,6 +25,7 @@ mod credit;
 mod digest;
 mod event;
 mod external_address;
+mod forward_rule;
 #[cfg(test)]
 mod harness;
 mod header;
@@ -69,6 +70,7 @@ pub use event::{
     Query, StateError, StreamOptions, StreamSecurity, Token, Transmit, TransmitDest,
 };
 pub use external_address::ExternalAddress;
+pub use forward_rule::{FORWARDS_MAX, ForwardRule};
 pub use header::*;
 pub use ids::{MagicId, ProtocolId};
 #[cfg(feature = "injected-bugs")]

@@ -1,10 +1,10 @@
-//! Messages and events between RELAY2 and the bridges, clusters of site masters that the channel opens.
+//! Messages and events between RELAY2 or RELAY3 and the bridges, clusters of site masters that the channel opens.
 
 use std::sync::Arc;
 
-use crate::{Address, Message};
+use crate::{Address, ForwardRule, Message};
 
-/// An event of RELAY2 for the channel.
+/// An event of RELAY2 or RELAY3 for the channel.
 #[derive(Clone, PartialEq, Debug)]
 pub enum RelayEvent {
     /// The member became site master: its bridges have to be opened.
@@ -19,6 +19,8 @@ pub enum RelayEvent {
     SitesDown(Vec<Arc<str>>),
     /// A message of this member has not reached its site.
     SiteUnreachable(Arc<str>),
+    /// A message of this member has not reached this one, which is not in the view of its site (RELAY3).
+    MemberUnreachable(Address),
 }
 
 /// A message for a bridge.
@@ -43,7 +45,7 @@ pub struct HeldCredit {
     pub bytes: u64,
 }
 
-/// An input of RELAY2 from a bridge.
+/// An input of RELAY2 or RELAY3 from a bridge.
 #[derive(Clone, PartialEq, Debug)]
 pub enum BridgeInput {
     /// The bridge's members; none if it is closed.
@@ -53,6 +55,8 @@ pub enum BridgeInput {
         /// The members' addresses, which have their sites.
         members: Vec<Address>,
     },
+    /// The ways over other sites, for RELAY3. They replace earlier ones.
+    Forwards(Vec<ForwardRule>),
     /// A message from another site master.
     Message {
         /// The bridge's number.

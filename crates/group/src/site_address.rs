@@ -1,8 +1,8 @@
-//! Addresses of members of other sites, and of site masters (RELAY2).
+//! Addresses of members of other sites, and of site masters (RELAY2, RELAY3).
 
 use std::sync::Arc;
 
-use crate::{Address, ExtAddress, ExtKind, Uuid};
+use crate::{Address, ExtAddress, ExtKind, Uuid, View};
 
 /// The flag of an extended address whose member can become site master.
 pub const CAN_BECOME_SITE_MASTER: i32 = 1 << 1;
@@ -12,6 +12,23 @@ impl Address {
     pub fn site_master(site: &str) -> Self {
         let kind = ExtKind::SiteMaster { site: Some(site.into()) };
         Self::Ext(Arc::new(ExtAddress { uuid: Uuid::default(), flags: 0, entries: Vec::new(), kind }))
+    }
+
+    /// Returns the address of the masters of all sites. Each site gets a message for it (RELAY3).
+    pub fn all_site_masters() -> Self {
+        let kind = ExtKind::SiteMaster { site: None };
+        Self::Ext(Arc::new(ExtAddress { uuid: Uuid::default(), flags: 0, entries: Vec::new(), kind }))
+    }
+
+    /// Returns a new address of RELAY3's member, which has its site.
+    pub fn of_site(uuid: Uuid, site: &str, name: &str, can_become_site_master: bool) -> Self {
+        Self::tagged(uuid, can_become_site_master).in_site(site, Some(name))
+    }
+
+    /// Returns whether a message to it may leave the site of this view's members.
+    pub fn is_beyond(&self, view: &View) -> bool {
+        let own = view.coordinator().and_then(Self::site);
+        self.is_site_master() || (self.site().is_some() && self.site() != own)
     }
 
     /// Returns a member's address as members of other sites see it. Flags and pairs of an extended address stay.
@@ -47,7 +64,7 @@ impl Address {
         matches!(self, Self::Ext(ext) if matches!(ext.kind, ExtKind::SiteMaster { .. }))
     }
 
-    /// Returns whether it is an address of a site, which only RELAY2 can reach.
+    /// Returns whether it is an address of a site, which only RELAY2 or RELAY3 can reach.
     pub fn is_of_site(&self) -> bool {
         self.is_site_master() || self.site().is_some()
     }
@@ -67,6 +84,7 @@ impl Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ViewId;
 
     #[test]
     fn address_in_a_site_differs_from_the_members_own_and_ignores_its_name() {
@@ -81,6 +99,20 @@ mod tests {
         let master = Address::site_master("lon");
         assert!(master.is_site_master() && master.is_of_site());
         assert_eq!(master.to_string(), "SiteMaster(lon)");
+        let all = Address::all_site_masters();
+        assert!(all.is_site_master() && all.site().is_none());
+    }
+
+    #[test]
+    fn site_of_the_view_tells_which_addresses_are_beyond_it() {
+        let address = |n, site| Address::of_site(Uuid { most: n, least: n }, site, "A", true);
+        let view = |member: Address| View::new(ViewId { creator: member.clone(), id: 1 }, vec![member]);
+        let plain = view(Address::Uuid(Uuid { most: 1, least: 1 }));
+        assert!(address(2, "lon").is_beyond(&plain) && Address::site_master("lon").is_beyond(&plain));
+        let lon = view(address(1, "lon"));
+        assert!(!address(2, "lon").is_beyond(&lon) && address(2, "nyc").is_beyond(&lon));
+        assert!(Address::site_master("lon").is_beyond(&lon));
+        assert!(address(1, "lon").can_become_site_master());
     }
 
     #[test]

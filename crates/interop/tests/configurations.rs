@@ -18,7 +18,7 @@ const VARIABLES: [(&str, &str); 2] =
 
 const SHORT_KEYS: &str = "RSA keys of 512 bits, which can be factored";
 const ONLY_POSTGRESQL: &str = "JDBC_PING2 with another database than PostgreSQL";
-const RELAY: &str = "RELAY3";
+const BELOW_UNICAST: &str = "RELAY3 below UNICAST3";
 
 /// Files that Java loads and Consort does not, with what they need.
 const NOT_LOADED: &[(&str, &str)] = &[
@@ -30,10 +30,10 @@ const NOT_LOADED: &[(&str, &str)] = &[
     ("jdbc-hsql.xml", ONLY_POSTGRESQL),
     ("jdbc-mysql.xml", ONLY_POSTGRESQL),
     // Of JGroups' repository.
-    ("hf.xml", RELAY),
-    ("net1.xml", RELAY),
-    ("net2.xml", RELAY),
-    ("net3.xml", RELAY),
+    ("hf.xml", BELOW_UNICAST),
+    ("net1.xml", BELOW_UNICAST),
+    ("net2.xml", BELOW_UNICAST),
+    ("net3.xml", BELOW_UNICAST),
 ];
 
 /// The error of each file, or `None` if a release of JGroups loads it.

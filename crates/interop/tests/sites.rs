@@ -1,4 +1,4 @@
-//! Sites with Java and Consort members: RELAY2's bridges between site masters of both kinds.
+//! Sites with Java and Consort members: bridges of RELAY2 and RELAY3 between site masters of both kinds.
 
 use consort_interop::cluster::{exit, join_all, same_view};
 use consort_interop::{Member, PATIENCE, Setting, Tool, in_own_network};
@@ -25,7 +25,7 @@ struct Sites {
     nyc: Setting,
 }
 
-fn sites(masters: usize) -> Sites {
+fn sites(protocol: &str, masters: usize) -> Sites {
     let bridge = Setting::from_text("bridge.xml", &stack(BRIDGE, "")).config.display().to_string();
     let site = |name: &str| {
         format!(
@@ -39,7 +39,7 @@ fn sites(masters: usize) -> Sites {
     );
     let relay = Setting::from_text("relay.xml", &file).config.display().to_string();
     let top = |site: &str| {
-        format!("<relay.RELAY2 site=\"{site}\" config=\"{relay}\" max_site_masters=\"{masters}\"/>")
+        format!("<relay.{protocol} site=\"{site}\" config=\"{relay}\" max_site_masters=\"{masters}\"/>")
     };
     Sites {
         lon: Setting::from_text("lon.xml", &stack(LON, &top("lon"))),
@@ -96,8 +96,8 @@ async fn multicasts_reach_both_sites(lon: &mut [Member], nyc: &mut [Member]) {
 }
 
 /// Site masters of one kind at one side, and of the other kind at the other side; each site has members of both kinds.
-async fn sites_of_both_kinds(java_first: bool) {
-    let Sites { lon, nyc } = sites(1);
+async fn sites_of_both_kinds(protocol: &str, java_first: bool) {
+    let Sites { lon, nyc } = sites(protocol, 1);
     let mut lon = vec![member(&lon, "A", java_first).await, member(&lon, "B", !java_first).await];
     let mut nyc = vec![member(&nyc, "X", !java_first).await, member(&nyc, "Y", java_first).await];
     same_view(&mut lon, "(2) [A, B]").await;
@@ -188,17 +188,30 @@ async fn routes_are_new(lon: &mut [Member], nyc: &mut [Member]) {
 
 #[test]
 fn sites_with_a_java_and_a_consort_site_master() {
-    in_own_network("sites_with_a_java_and_a_consort_site_master", sites_of_both_kinds(true));
+    in_own_network("sites_with_a_java_and_a_consort_site_master", sites_of_both_kinds("RELAY2", true));
 }
 
 #[test]
 fn sites_with_a_consort_and_a_java_site_master() {
-    in_own_network("sites_with_a_consort_and_a_java_site_master", sites_of_both_kinds(false));
+    in_own_network("sites_with_a_consort_and_a_java_site_master", sites_of_both_kinds("RELAY2", false));
+}
+
+#[test]
+fn relay3_sites_with_a_java_and_a_consort_site_master() {
+    in_own_network("relay3_sites_with_a_java_and_a_consort_site_master", sites_of_both_kinds("RELAY3", true));
+}
+
+#[test]
+fn relay3_sites_with_a_consort_and_a_java_site_master() {
+    in_own_network(
+        "relay3_sites_with_a_consort_and_a_java_site_master",
+        sites_of_both_kinds("RELAY3", false),
+    );
 }
 
 /// S000-61: unicasts of a member keep their order over two site masters, also to a Java site and from it.
-async fn order_with_several_site_masters() {
-    let Sites { lon, nyc } = sites(2);
+async fn order_with_several_site_masters(protocol: &str) {
+    let Sites { lon, nyc } = sites(protocol, 2);
     let mut consort = Vec::new();
     for name in ["A", "B", "C"] {
         consort.push(lon.consort(name).await);
@@ -240,7 +253,15 @@ async fn order_with_several_site_masters() {
 fn order_holds_from_several_consort_site_masters_to_java() {
     in_own_network(
         "order_holds_from_several_consort_site_masters_to_java",
-        order_with_several_site_masters(),
+        order_with_several_site_masters("RELAY2"),
+    );
+}
+
+#[test]
+fn order_holds_with_relay3_from_several_consort_site_masters_to_java() {
+    in_own_network(
+        "order_holds_with_relay3_from_several_consort_site_masters_to_java",
+        order_with_several_site_masters("RELAY3"),
     );
 }
 
@@ -248,7 +269,7 @@ fn order_holds_from_several_consort_site_masters_to_java() {
 #[test]
 fn relay_demos_talk() {
     in_own_network("relay_demos_talk", async {
-        let Sites { lon, nyc } = sites(1);
+        let Sites { lon, nyc } = sites("RELAY2", 1);
         let config = nyc.config.display().to_string();
         let mut theirs =
             Tool::java(&nyc, "org.jgroups.demos.RelayDemo", &["-props", &config, "-name", "Java"]);

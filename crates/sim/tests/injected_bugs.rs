@@ -49,9 +49,11 @@ fn every_bug_injected_into_stacks_is_found() {
 #[test]
 fn random_site_master_is_found_in_sites() {
     let plan = consort_sim::sites::Plan::new(2, 3, 2).without_faults();
-    let plan = plan.with_injected_bug(InjectedBug::RandomSiteMaster);
-    let found = (0..SEEDS_MAX).find_map(|seed| consort_sim::sites::run(&plan, seed).err());
-    assert_eq!(found.map(|violation| violation.rule), Some("order across sites"));
+    for plan in [plan.clone(), plan.with_relay3()] {
+        let plan = plan.with_injected_bug(InjectedBug::RandomSiteMaster);
+        let found = (0..SEEDS_MAX).find_map(|seed| consort_sim::sites::run(&plan, seed).err());
+        assert_eq!(found.map(|violation| violation.rule), Some("order across sites"));
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use consort_group::{Address, Message, MessageBatch, RelayEvent};
+use consort_group::{Address, BridgeInput, Event, ForwardRule, Message, MessageBatch, RelayEvent};
+use consort_net::Command;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -19,10 +20,11 @@ use crate::up_handler::UpHandler;
 use crate::warnings::Warnings;
 use crate::weak_channel::WeakChannel;
 
-/// RELAY2 of a member: its bridges, and what the application knows of sites.
+/// RELAY2 or RELAY3 of a member: its bridges, and what the application knows of sites.
 pub(crate) struct RelayHandler {
     site: Arc<str>,
     bridges: Vec<BridgeSetup>,
+    forwards: Vec<ForwardRule>,
     outbound: Outbound,
     runtime: Handle,
     channel: OnceLock<WeakChannel>,
@@ -41,8 +43,9 @@ impl RelayHandler {
             runtime.spawn(notify(listener, received));
         }
         Self {
-            site: setup.config.site.as_str().into(),
+            site: setup.site.as_str().into(),
             bridges: setup.bridges,
+            forwards: setup.forwards,
             outbound: Outbound::new(runtime.clone()),
             runtime,
             channel: OnceLock::new(),
@@ -67,8 +70,10 @@ impl RelayHandler {
     }
 
     /// Returns whether a message may go to other sites.
-    fn is_concerned(dest: Option<&Address>) -> bool {
-        dest.is_none_or(Address::is_of_site)
+    fn is_concerned(&self, dest: Option<&Address>) -> bool {
+        let is_other =
+            |dest: &Address| dest.is_site_master() || dest.site().is_some_and(|site| *site != *self.site);
+        dest.is_none_or(is_other)
     }
 
     fn set_master(&self, is_site_master: bool) {
@@ -97,6 +102,7 @@ async fn notify(listener: Arc<dyn SiteListener>, mut events: mpsc::Receiver<Rela
             RelayEvent::SitesUp(sites) => listener.sites_up(&sites),
             RelayEvent::SitesDown(sites) => listener.sites_down(&sites),
             RelayEvent::SiteUnreachable(site) => listener.site_unreachable(&site),
+            RelayEvent::MemberUnreachable(member) => listener.member_unreachable(&member),
             RelayEvent::OpenBridges | RelayEvent::CloseBridges | RelayEvent::Send(_) => {}
         });
     }
@@ -110,7 +116,7 @@ impl SiteTraffic for RelayHandler {
             RelayEvent::Send(_) => {}
             RelayEvent::SitesUp(sites) => self.change(|known| known.extend(sites.iter().cloned())),
             RelayEvent::SitesDown(sites) => self.change(|known| known.retain(|site| !sites.contains(site))),
-            RelayEvent::SiteUnreachable(_) => {}
+            RelayEvent::SiteUnreachable(_) | RelayEvent::MemberUnreachable(_) => {}
         }
         match event {
             RelayEvent::Send(send) => {
@@ -132,7 +138,7 @@ impl SiteTraffic for RelayHandler {
     }
 
     fn has_room(&self, dest: Option<&Address>) -> bool {
-        !Self::is_concerned(dest) || self.outbound.has_room()
+        !self.is_concerned(dest) || self.outbound.has_room()
     }
 
     fn wait_for_room(&self) -> Pending<'_> {
@@ -161,6 +167,11 @@ impl UpHandler for RelayHandler {
             outbound: self.outbound.clone(),
         };
         *self.is_master.lock().unwrap_or_else(PoisonError::into_inner) = Some(is_master);
+        if !self.forwards.is_empty() {
+            let forwards = Event::FromBridge(Box::new(BridgeInput::Forwards(self.forwards.clone())));
+            // A stack that has ended needs none.
+            let _ = channel.submitter().submit(Command::Event(forwards));
+        }
         let task = self.runtime.spawn(supervisor.run(changes));
         *self.supervisor.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
         let _ = self.channel.set(channel);

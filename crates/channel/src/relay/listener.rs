@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use consort_group::Address;
+
 /// The application's side of sites. No method may block.
 pub trait SiteListener: Send + Sync + 'static {
     /// These sites can be reached now.
@@ -16,6 +18,11 @@ pub trait SiteListener: Send + Sync + 'static {
     fn site_unreachable(&self, site: &str) {
         let _ = site;
     }
+
+    /// A message of this member reached the site of this one, which is not in its view there (RELAY3).
+    fn member_unreachable(&self, member: &Address) {
+        let _ = member;
+    }
 }
 
 impl<L: SiteListener + ?Sized> SiteListener for Arc<L> {
@@ -27,6 +34,9 @@ impl<L: SiteListener + ?Sized> SiteListener for Arc<L> {
     }
     fn site_unreachable(&self, site: &str) {
         (**self).site_unreachable(site);
+    }
+    fn member_unreachable(&self, member: &Address) {
+        (**self).member_unreachable(member);
     }
 }
 

@@ -1,6 +1,6 @@
-//! Sites: clusters whose members send each other messages over bridges, as with JGroups' RELAY2.
+//! Sites: clusters whose members send each other messages over bridges, as with JGroups' RELAY2 and RELAY3.
 //!
-//! The stack of all members has RELAY2, whose `config` names a file with the sites and their bridges. A member that becomes
+//! The stack of all members has RELAY2 or RELAY3, whose `config` names a file with the sites and their bridges. A member that becomes
 //! site master opens the bridges of its site, and closes them when it is one no longer.
 //!
 //! ```no_run

@@ -1,12 +1,23 @@
 use consort_conf::{BridgeConfig, ConfigError, SiteConfig, Variables, load_site, load_stack};
 use consort_group::config::{ProtocolConfig, StackConfig};
-use consort_group::protocols::Relay2Config;
 use consort_group::protocols::registry::{self, ValueError};
+use consort_group::protocols::{Relay2Config, Relay3Config};
+use consort_group::{Address, ForwardRule, Rng, Uuid};
 
-/// The files that a site master needs.
+/// The files that a site master needs, and the kind of addresses of the site's members.
 pub(crate) struct RelaySetup {
-    pub(crate) config: Relay2Config,
+    pub(crate) site: String,
+    addresses: SiteAddresses,
     pub(crate) bridges: Vec<BridgeSetup>,
+    pub(crate) forwards: Vec<ForwardRule>,
+}
+
+enum SiteAddresses {
+    Plain,
+    /// They tell whether their member can become site master.
+    Tagged(bool),
+    /// RELAY3's have the site, too.
+    OfSite(bool),
 }
 
 /// A bridge: its cluster and its stack.
@@ -23,11 +34,39 @@ impl RelaySetup {
         protocol: &ProtocolConfig,
         variables: &Variables,
     ) -> Result<Self, ConfigError> {
-        let config: Relay2Config =
-            registry::properties(protocol).map_err(|error| ConfigError::value(stack, error))?;
-        let SiteConfig { bridges, .. } = load_site(&config.config, &config.site, &stack.source, variables)?;
+        let fail = |error| ConfigError::value(stack, error);
+        let is_third = protocol.short_name() == "RELAY3";
+        let (site, config, addresses) = if is_third {
+            let config: Relay3Config = registry::properties(protocol).map_err(fail)?;
+            (config.site, config.config, SiteAddresses::OfSite(config.can_become_site_master))
+        } else {
+            let config: Relay2Config = registry::properties(protocol).map_err(fail)?;
+            let is_tagged = config.enable_address_tagging;
+            let tagged = SiteAddresses::Tagged(config.can_become_site_master);
+            (config.site, config.config, if is_tagged { tagged } else { SiteAddresses::Plain })
+        };
+        let SiteConfig { bridges, forwards, .. } = load_site(&config, &site, &stack.source, variables)?;
+        if !is_third && !forwards.is_empty() {
+            return Err(fail(ValueError {
+                protocol: "RELAY2".to_owned(),
+                what: format!(
+                    "forwards of site `{site}` have no effect on RELAY2, in JGroups either: give both sites a common bridge, or \
+                     use RELAY3 at all sites"
+                ),
+                position: protocol.position,
+            }));
+        }
         let bridges = bridges.into_iter().map(|bridge| BridgeSetup::read(bridge, variables));
-        Ok(Self { bridges: bridges.collect::<Result<_, _>>()?, config })
+        Ok(Self { bridges: bridges.collect::<Result<_, _>>()?, site, addresses, forwards })
+    }
+
+    /// Returns a new address for the member.
+    pub(crate) fn address(&self, rng: &mut Rng, name: &str) -> Address {
+        match self.addresses {
+            SiteAddresses::Plain => Address::random(rng),
+            SiteAddresses::Tagged(can) => Address::tagged(Uuid::random(rng), can),
+            SiteAddresses::OfSite(can) => Address::of_site(Uuid::random(rng), &self.site, name, can),
+        }
     }
 }
 
@@ -52,6 +91,7 @@ impl BridgeSetup {
 /// Protocols with which a bridge does not work.
 const REFUSED: &[(&str, &str)] = &[
     ("RELAY2", "a bridge cannot be a site itself: remove it from the bridge's stack"),
+    ("RELAY3", "a bridge cannot be a site itself: remove it from the bridge's stack"),
     (
         "FILE_PING",
         "its files have no sites, by which site masters know each other: use TCPPING, MPING, PING, TCPGOSSIP, DNS_PING or \
@@ -84,9 +124,24 @@ mod tests {
             RelaySetup::read(&stack, &stack.protocols[4], &Variables::new())
         };
         let setup = read("<PING/>").unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!((&*setup.config.site, &*setup.bridges[0].cluster), ("lon", "global"));
+        assert_eq!((&*setup.site, &*setup.bridges[0].cluster), ("lon", "global"));
+        let local = setup.address(&mut Rng::new(1), "A");
+        assert!(!local.is_of_site());
+        let third = text.replace("RELAY2", "RELAY3");
+        let stack3 = parse_stack(&source, &third, &Variables::new()).unwrap().config;
+        let setup = RelaySetup::read(&stack3, &stack3.protocols[4], &Variables::new()).unwrap();
+        assert_eq!(setup.address(&mut Rng::new(1), "A").to_string(), "A:lon");
         let error = read("<FILE_PING location=\"/tmp\"/>").err().unwrap().to_string();
         assert!(error.contains("FILE_PING: bridge `global`: its files have no sites"), "{error}");
+        write(
+            "relay.xml",
+            "<RelayConfiguration><sites><site name=\"lon\"><bridges><bridge name=\"global\" config=\"bridge.xml\"/>\
+             </bridges><forwards><forward to=\"sfo\" gateway=\"nyc\"/></forwards></site></sites></RelayConfiguration>",
+        );
+        let error = read("<PING/>").err().unwrap().to_string();
+        assert!(error.contains("forwards of site `lon` have no effect on RELAY2"), "{error}");
+        let setup = RelaySetup::read(&stack3, &stack3.protocols[4], &Variables::new()).unwrap();
+        assert_eq!(setup.forwards.len(), 1);
         let error = read("").err().unwrap().to_string();
         assert!(error.contains("GMS needs a discovery"), "{error}");
         std::fs::remove_dir_all(&directory).unwrap();

@@ -14,7 +14,7 @@ pub struct Sites {
 }
 
 impl Channel {
-    /// Returns the sites, if the stack has RELAY2.
+    /// Returns the sites, if the stack has RELAY2 or RELAY3.
     pub fn sites(&self) -> Option<Sites> {
         Some(Sites { handler: self.extension::<RelayHandler>()? })
     }

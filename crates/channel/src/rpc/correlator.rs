@@ -129,7 +129,7 @@ fn is_answer_of(called: &Address, src: &Address) -> bool {
 
 /// Whether the member is of this site, and not in its view. Others' views are not known.
 fn is_outside(member: &Address, view: Option<&View>) -> bool {
-    !member.is_of_site() && view.is_none_or(|view| !view.contains(member))
+    view.map_or(!member.is_of_site(), |view| !member.is_beyond(view) && !view.contains(member))
 }
 
 pub(super) struct RoundTrip {

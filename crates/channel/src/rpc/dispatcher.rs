@@ -124,8 +124,8 @@ impl RpcDispatcher {
         self.inner.correlator.len()
     }
 
-    /// Calls one member; outside the view it is suspected at once ([`RpcError`]). With RELAY2 it may be a member of another site
-    /// ([`Address::in_site`]), or a site's master ([`Address::site_master`]), until that site cannot be reached.
+    /// Calls one member; outside the view it is suspected at once ([`RpcError`]). With RELAY2 or RELAY3 it may be a member of another
+    /// site ([`Address::in_site`]), or a site's master ([`Address::site_master`]), until that site cannot be reached.
     pub async fn call(
         &self,
         dest: &Address,
@@ -147,8 +147,8 @@ impl RpcDispatcher {
     }
 
     /// Calls all members, this one too, except exclusions. Fails if the request could not be sent; a member's failure, or
-    /// [`RpcError::Closed`] before its response, is in its row. With RELAY2, members of other sites carry it out as well, without
-    /// a row; [`Flags::NO_RELAY`] keeps it in the site.
+    /// [`RpcError::Closed`] before its response, is in its row. With RELAY2 or RELAY3, members of other sites carry it out as well,
+    /// without a row; [`Flags::NO_RELAY`] keeps it in the site.
     pub async fn call_all(&self, request: Payload, options: &RequestOptions) -> Result<Responses, RpcError> {
         let view = self.channel.view().ok_or(RpcError::Closed)?;
         self.call_members(view.members(), request, options).await
@@ -165,11 +165,11 @@ impl RpcDispatcher {
         let view = self.channel.view().ok_or(RpcError::Closed)?;
         let wanted: Vec<Address> = members
             .iter()
-            .filter(|member| member.is_of_site() || view.contains(member))
+            .filter(|member| member.is_beyond(&view) || view.contains(member))
             .filter(|member| !options.exclusion.contains(member))
             .cloned()
             .collect();
-        let is_anycast = options.anycast || wanted.iter().any(Address::is_of_site);
+        let is_anycast = options.anycast || wanted.iter().any(|member| member.is_beyond(&view));
         let kind = if is_anycast { CallKind::Anycast } else { CallKind::Multicast };
         let is_sync = options.mode != ResponseMode::None;
         self.inner.stats.count(kind, is_sync);

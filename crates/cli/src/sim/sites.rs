@@ -19,6 +19,9 @@ pub(super) struct SitesOf {
     /// Site masters of each site
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = masters)]
     masters: usize,
+    /// RELAY3 in place of RELAY2
+    #[arg(long)]
+    relay3: bool,
     #[command(flatten)]
     of: Seeds,
 }
@@ -38,6 +41,7 @@ fn masters(text: &str) -> Result<usize, String> {
 impl SitesOf {
     fn plan(&self) -> Plan {
         let plan = Plan::new(self.sites, self.members, self.masters);
+        let plan = if self.relay3 { plan.with_relay3() } else { plan };
         if self.of.has_faults() { plan } else { plan.without_faults() }
     }
 
@@ -50,10 +54,11 @@ impl SitesOf {
     }
 
     fn replay_command(&self, seed: u64) -> String {
-        let Self { sites, members, masters, of } = self;
+        let Self { sites, members, masters, relay3, of } = self;
+        let protocol = if *relay3 { " --relay3" } else { "" };
         let faults = of.faults_option();
         format!(
-            "consort sim sites --sites {sites} --members {members} --masters {masters}{faults} --seed {seed}"
+            "consort sim sites --sites {sites} --members {members} --masters {masters}{protocol}{faults} --seed {seed}"
         )
     }
 }
@@ -88,14 +93,15 @@ mod tests {
         let of = |line: &str| {
             Line::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{error}")).sites
         };
-        let all = of("sites --sites 3 --members 4 --masters 2 --faults none --seed 7");
+        let all = of("sites --sites 3 --members 4 --masters 2 --relay3 --faults none --seed 7");
         assert_eq!(
             all.replay_command(7),
-            "consort sim sites --sites 3 --members 4 --masters 2 --faults none --seed 7"
+            "consort sim sites --sites 3 --members 4 --masters 2 --relay3 --faults none --seed 7"
         );
         let plan = |line: &str| format!("{:?}", of(line).plan());
         let default = plan("sites");
-        for line in ["sites --sites 3", "sites --members 4", "sites --masters 2", "sites --faults none"] {
+        for line in ["--sites 3", "--members 4", "--masters 2", "--relay3", "--faults none"] {
+            let line = &format!("sites {line}");
             assert_ne!(plan(line), default, "{line}");
         }
         for wrong in ["sites --sites 4", "sites --members 1", "sites --masters 0", "sites --seed 1 --seeds 2"]

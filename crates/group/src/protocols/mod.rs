@@ -127,7 +127,7 @@ pub mod fork;
 pub use fork::{Fork, ForkConfig};
 pub mod relay;
 
-pub use relay::{Relay2, Relay2Config};
+pub use relay::{Relay, Relay2Config, Relay3Config, TopologyConfig};
 pub mod registry;
 
 #[cfg(test)]

@@ -343,7 +343,8 @@ entries! {
     "INJECT_VIEW": [InjectViewConfig] |_, c| Ok(InjectView::new(c));
     "COUNTER": [CounterConfig] |m, c| m.check(c.check()).map(|()| Counter::new(c));
     "FORK": [ForkConfig] |_, c| Ok(Fork::new(c));
-    "RELAY2": [Relay2Config] |m, c| m.check(c.check()).map(|()| Relay2::new(c));
+    "RELAY2": [Relay2Config] |m, c| m.check(c.check()).map(|()| Relay::second(&c));
+    "RELAY3": [Relay3Config, TopologyConfig] |m, c, topology| m.check(c.check()).map(|()| Relay::third(&c, &topology));
 }
 
 /// The transports' names; the edge configures sockets.
@@ -571,7 +572,7 @@ mod tests {
             let attributes: &[_] = match entry.name {
                 "SYM_ENCRYPT" => &[("keystore_name", "keys.p12")],
                 "JDBC_PING2" => &[("connection_url", "jdbc:postgresql://db/grid")],
-                "RELAY2" => &[("site", "lon"), ("config", "relay.xml")],
+                "RELAY2" | "RELAY3" => &[("site", "lon"), ("config", "relay.xml")],
                 "AUTH" => {
                     &[("auth_class", "org.jgroups.auth.RegexMembership"), ("auth_token.match_string", ".*")]
                 }

@@ -60,7 +60,7 @@ impl Application for Sites {
                 }
             }
             RelayEvent::Send(send) => super::relaying::relay_over_bridge(world, node, send),
-            RelayEvent::SiteUnreachable(_) => world.app.unreachable += 1,
+            RelayEvent::SiteUnreachable(_) | RelayEvent::MemberUnreachable(_) => world.app.unreachable += 1,
             RelayEvent::SitesUp(_) | RelayEvent::SitesDown(_) => {}
         }
     }

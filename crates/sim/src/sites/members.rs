@@ -1,7 +1,7 @@
 //! Members of sites, and their bridges, which are members of another cluster.
 
 use consort_group::config::StackConfig;
-use consort_group::{Address, BridgeInput, Event, Rng};
+use consort_group::{Address, BridgeInput, Event, Rng, Uuid};
 
 use super::{BRIDGE, Sites};
 use crate::world::World;
@@ -35,7 +35,12 @@ impl Sites {
 pub(super) fn start_member(world: &mut World<Sites>, site: usize) -> Result<usize, String> {
     world.app.roles.push(Role::Member { site, bridge: None });
     let config = world.app.sites[site].config.clone();
-    world.start_in(world.app.sites[site].name, &config, None)
+    let name = world.app.sites[site].name;
+    let address = (world.app.protocol == "RELAY3").then(|| {
+        let uuid = Uuid::random(&mut Rng::new(world.rng.next_u64()));
+        Address::of_site(uuid, name, &format!("M{}", world.nodes.len()), true)
+    });
+    world.start_in(name, &config, address)
 }
 
 /// The live members of all sites.
@@ -64,7 +69,8 @@ pub(super) fn missing_routes(world: &World<Sites>) -> String {
         if !has_view_of(world, node, &site) {
             missing += &format!("{} is not in a view of {} members; ", world.nodes[node].name, site.len());
         }
-        let known = world.nodes[node].stack.as_ref().and_then(|stack| stack.attribute("RELAY2", "sites"));
+        let known =
+            world.nodes[node].stack.as_ref().and_then(|stack| stack.attribute(world.app.protocol, "sites"));
         let known = known.unwrap_or_default();
         for (_, other) in world.app.sites.iter().enumerate().filter(|(site, _)| *site != own) {
             if !known.split(", ").any(|known| known == other.name) {

@@ -1,4 +1,4 @@
-//! Sites with RELAY2 in virtual time: members of several clusters send each other messages over bridges, which are cut, while
+//! Sites with RELAY2 or RELAY3 in virtual time: members of several clusters send each other messages over bridges, which are cut, while
 //! site masters crash.
 //!
 //! ```
@@ -49,6 +49,7 @@ pub struct Plan {
     max_site_masters: usize,
     has_faults: bool,
     turmoil: Duration,
+    protocol: &'static str,
     #[cfg(feature = "injected-bugs")]
     injected_bug: Option<consort_group::InjectedBug>,
 }
@@ -62,9 +63,17 @@ impl Plan {
             max_site_masters,
             has_faults: true,
             turmoil: Duration::from_secs(20),
+            protocol: "RELAY2",
             #[cfg(feature = "injected-bugs")]
             injected_bug: None,
         }
+    }
+
+    /// Has RELAY3 in place of RELAY2.
+    #[must_use]
+    pub const fn with_relay3(mut self) -> Self {
+        self.protocol = "RELAY3";
+        self
     }
 
     /// Removes all faults except reordered packets.
@@ -100,6 +109,7 @@ pub struct Report {
 
 /// The program above the stacks of members and bridges.
 pub(crate) struct Sites {
+    protocol: &'static str,
     roles: Vec<Role>,
     sites: Vec<Site>,
     max_site_masters: usize,
@@ -132,8 +142,10 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     };
     let mut rng = Rng::new(seed);
     let sites = SITES.iter().take(plan.sites);
-    let sites = sites.map(|name| Site { name, config: with_relay(&config, name, plan.max_site_masters) });
+    let sites = sites
+        .map(|name| Site { name, config: with_relay(&config, (plan.protocol, name), plan.max_site_masters) });
     let app = Sites {
+        protocol: plan.protocol,
         roles: Vec::new(),
         sites: sites.collect(),
         max_site_masters: plan.max_site_masters,
@@ -163,7 +175,7 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     (result, world.story())
 }
 
-fn with_relay(config: &StackConfig, site: &str, max_site_masters: usize) -> StackConfig {
+fn with_relay(config: &StackConfig, (protocol, site): (&str, &str), max_site_masters: usize) -> StackConfig {
     let mut config = config.clone();
     let attributes =
         [("site", site), ("config", "relay.xml"), ("max_site_masters", &max_site_masters.to_string())];
@@ -171,7 +183,7 @@ fn with_relay(config: &StackConfig, site: &str, max_site_masters: usize) -> Stac
         attributes.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned(), Position::default()));
     let attributes = attributes.collect();
     config.protocols.push(ProtocolConfig {
-        name: "RELAY2".to_owned(),
+        name: protocol.to_owned(),
         attributes,
         position: Position::default(),
     });

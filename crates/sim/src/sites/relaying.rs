@@ -110,6 +110,18 @@ fn may_change(world: &World<Sites>, id: Id, before: &Latest, path: &Path, bridge
     let lacked = |node: &Node, member: &Address| {
         node.views_between(*relayed_at, now).any(|view| !view.contains(member))
     };
+    let own = world.app.site_of(id.sender);
+    if [old.from, path.from].iter().any(|&node| world.app.site_of(node) != own) {
+        // RELAY3's multicasts go over another site while the own one has no route.
+        let is_own =
+            |node: &usize| matches!(world.app.roles[*node], Role::Bridge { site, .. } if site == own);
+        let has_lacked = |node: usize, member: &Address| {
+            world.nodes[node].views_between(sent_at, now).any(|view| !view.contains(member))
+        };
+        return (0..world.nodes.len())
+            .filter(is_own)
+            .any(|node| has_lacked(node, &old.to) || has_lacked(node, &path.to));
+    }
     match (&old.of_sender, &path.of_sender) {
         (Some(former), Some(master)) if former != master => {
             lacked_master(sender, former) || lacked_master(sender, master)

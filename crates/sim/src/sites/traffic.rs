@@ -150,7 +150,7 @@ pub(super) fn send(world: &mut World<Sites>, node: usize, stream: Stream) -> Opt
 }
 
 fn own_master(world: &World<Sites>, node: usize) -> Option<Address> {
-    let name = world.nodes[node].stack.as_ref()?.attribute("RELAY2", "own_site_master")?;
+    let name = world.nodes[node].stack.as_ref()?.attribute(world.app.protocol, "own_site_master")?;
     let is_named = |node: &&Node| node.address.to_string() == name;
     world.nodes.iter().find(is_named).map(|node| node.address.clone())
 }

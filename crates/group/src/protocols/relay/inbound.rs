@@ -1,45 +1,91 @@
 //! Messages with RELAY2's header: from members of the site, and from bridges.
 
 use super::outbound::Origin;
-use super::{INBOUND_BYTES_MAX, INBOUND_TOTAL_MAX, Relay2};
+use super::{INBOUND_BYTES_MAX, INBOUND_TOTAL_MAX, Relay, SITES_MAX};
 use crate::{
-    Address, BridgeSend, Cx, DropReason, HeaderBody, Message, ProtocolId, RelayEvent, RelayHeader, Transient,
-    relay_kind,
+    Address, Cx, DropReason, HeaderBody, Message, Object, Payload, ProtocolId, RelayEvent, RelayHeader,
+    Transient, relay_kind,
 };
 
-impl Relay2 {
+impl Relay {
     /// Handles a message of a member of the site.
-    pub(super) fn handle(&mut self, cx: &mut Cx<'_>, header: RelayHeader, message: Message) {
+    pub(super) fn handle(&mut self, cx: &mut Cx<'_>, header: RelayHeader, mut message: Message) {
+        if self.is_third() && header.kind != relay_kind::DATA && self.is_master {
+            // Such as a request for the members of all sites.
+            let Some(dest) = header.final_dest.as_ref().filter(|_| !message.is_multicast()) else {
+                return self.take(cx, &header, &message);
+            };
+            match dest.site() {
+                None if dest.is_site_master() => self.send_on(cx, &header, &mut message),
+                Some(site) if *site != *self.site => {
+                    return self.route(cx, header, message, &Origin::Notice);
+                }
+                _ => {}
+            }
+        }
         match header.kind {
             relay_kind::DATA => self.handle_data(cx, header, message),
+            _ => self.take(cx, &header, &message),
+        }
+    }
+
+    /// Handles a message between layers.
+    fn take(&mut self, cx: &mut Cx<'_>, header: &RelayHeader, message: &Message) {
+        match header.kind {
             relay_kind::SITES_UP | relay_kind::SITES_DOWN => {
-                cx.absorb(&message);
-                self.receive_announcement(cx, &header);
+                cx.absorb(message);
+                self.receive_announcement(cx, header);
             }
             relay_kind::SITE_UNREACHABLE => {
-                cx.absorb(&message);
-                if let Some(site) = header.final_dest.as_ref().and_then(Address::site) {
+                cx.absorb(message);
+                // RELAY2 has the site in the destination.
+                let site = header.final_dest.as_ref().and_then(Address::site).filter(|_| !self.is_third());
+                let sites = header.sites.iter().flatten().map(String::as_str).filter(|_| self.is_third());
+                for site in site.into_iter().chain(sites.take(SITES_MAX)) {
                     Self::raise(cx, RelayEvent::SiteUnreachable(site.into()));
                 }
             }
-            relay_kind::TOPO_REQ => {
-                cx.absorb(&message);
-                if let Some(src) = message.src {
-                    let answer = self.topology(cx, src);
-                    cx.send(answer);
+            relay_kind::MEMBER_UNREACHABLE if self.is_third() => {
+                cx.absorb(message);
+                if let Payload::Object(object) = &message.payload
+                    && let Object::Address(member) = &**object
+                {
+                    Self::raise(cx, RelayEvent::MemberUnreachable(member.clone()));
                 }
             }
-            _ => cx.discard(&message, DropReason::Unexpected),
+            relay_kind::TOPO_REQ => {
+                cx.absorb(message);
+                let from = header.original_sender.as_ref().filter(|_| self.is_third());
+                if let Some(from) = from.or(message.src.as_ref()).filter(|from| !cx.is_local(from)) {
+                    self.answer_topology(cx, header, from);
+                }
+            }
+            relay_kind::TOPO_RSP if self.is_third() => {
+                cx.absorb(message);
+                self.receive_topology(cx, header, message);
+            }
+            _ => cx.discard(message, DropReason::Unexpected),
         }
     }
 
     fn handle_data(&mut self, cx: &mut Cx<'_>, header: RelayHeader, mut message: Message) {
-        let Some(sender) = header.original_sender.filter(Address::is_of_site) else {
+        let Some(sender) = header.original_sender.clone().filter(Address::is_of_site) else {
             return cx.discard(&message, DropReason::Malformed);
         };
-        let Some(dest) = header.final_dest.filter(|_| !message.is_multicast()) else {
+        let Some(dest) = header.final_dest.clone().filter(|_| !message.is_multicast()) else {
+            // With RELAY3 JGroups puts the header on multicasts of the site, too.
+            if self.is_third() && sender.site() == Some(&self.site) && self.is_relaying(cx) {
+                self.relay_to_all(cx, &mut message);
+            }
             return self.deliver(cx, None, sender, message);
         };
+        let is_to_all = self.is_third() && dest.is_site_master() && dest.site().is_none();
+        if is_to_all && self.is_master {
+            if !header.visited.iter().flatten().any(|site| **site == *self.site) {
+                self.send_on(cx, &header, &mut message);
+            }
+            return self.deliver(cx, Some(dest), sender, message);
+        }
         let is_own_site = dest.site() == Some(&self.site);
         let is_here = is_own_site
             && if dest.is_site_master() { self.is_master } else { dest.uuid() == cx.local().uuid() };
@@ -47,21 +93,21 @@ impl Relay2 {
             return self.deliver(cx, Some(dest), sender, message);
         }
         if is_own_site && !dest.is_site_master() {
-            return self.forward_to_member(cx, dest, sender, message);
+            return self.forward_to_member(cx, dest, header, message);
         }
         if self.is_master && !is_own_site {
-            return self.route(cx, &dest, &sender, message, &Origin::Member);
+            return self.route(cx, header, message, &Origin::Member);
         }
         // The member takes this one for a site master, after a change of views or with other settings.
         match self.master_instead(&message, &sender).filter(|master| !cx.is_local(master)) {
             Some(master) => {
                 cx.absorb(&message);
                 cx.keep_headers_of_above(&mut message);
-                self.forward(cx, master, dest, sender, message);
+                self.send_within(cx, master, header, message);
             }
             None => {
                 let site = dest.site().unwrap_or_default().to_owned();
-                self.refuse(cx, &message, &site, &Origin::Member);
+                self.refuse(cx, &header, &message, &site, &Origin::Member);
             }
         }
     }
@@ -74,30 +120,38 @@ impl Relay2 {
         cx.deliver(Message { dest, src: Some(sender), ..message });
     }
 
-    fn forward_to_member(&mut self, cx: &mut Cx<'_>, dest: Address, sender: Address, mut message: Message) {
+    fn forward_to_member(
+        &mut self,
+        cx: &mut Cx<'_>,
+        dest: Address,
+        header: RelayHeader,
+        mut message: Message,
+    ) {
         if !self.is_member(&dest) {
-            return cx.discard(&message, DropReason::NotMember);
+            return self.refuse_member(cx, &header, &message, &Origin::Member);
         }
-        let Some(member) = dest.uuid().map(Address::Uuid) else { return };
+        let Some(member) = self.within_site(&dest) else { return };
         cx.absorb(&message);
         cx.keep_headers_of_above(&mut message);
         self.counts.to_member += 1;
-        self.forward(cx, member, dest, sender, message);
+        self.send_within(cx, member, header, message);
     }
 
     /// Handles a message of another site's master.
     pub(super) fn take_from_bridge(&mut self, cx: &mut Cx<'_>, bridge: usize, mut message: Message) {
         // The bridge returns credits itself.
         message.credit = 0;
-        let Some(HeaderBody::Relay(header)) = message.headers.take(ProtocolId::RELAY2) else {
+        let Some(HeaderBody::Relay(header)) = message.headers.take(self.header_id()) else {
             return cx.discard(&message, DropReason::MissingHeader);
         };
+        if self.is_third() {
+            return self.cross(cx, *header, message);
+        }
         match header.kind {
             relay_kind::DATA => self.relayed(cx, *header, message),
             relay_kind::TOPO_REQ => {
                 if let Some(src) = message.src {
-                    let message = self.topology(cx, src);
-                    Self::raise(cx, RelayEvent::Send(BridgeSend { bridge, message, credit: None }));
+                    self.answer_topology_over(cx, bridge, src);
                 }
             }
             _ => cx.discard(&message, DropReason::Unexpected),
@@ -121,7 +175,8 @@ impl Relay2 {
             return;
         };
         if dest.site() != Some(&self.site) {
-            return self.route(cx, &dest, &sender, message, &Origin::Bridge);
+            let header = RelayHeader::new(relay_kind::DATA, Some(dest), Some(sender));
+            return self.route(cx, header, message, &Origin::Bridge);
         }
         // Also to itself, so that the application's credits bound the messages that wait for it.
         let member =
@@ -131,11 +186,13 @@ impl Relay2 {
         };
         if self.has_room(cx, Some(&member), &message) {
             self.counts.to_member += 1;
-            self.forward(cx, member, dest, sender, message);
+            let header = RelayHeader::new(relay_kind::DATA, Some(dest), Some(sender));
+            self.send_within(cx, member, header, message);
         }
     }
 
-    fn has_room(&self, cx: &mut Cx<'_>, dest: Option<&Address>, message: &Message) -> bool {
+    /// Returns whether few enough bytes of bridges wait for the destination. If not, the message is dropped.
+    pub(super) fn has_room(&self, cx: &mut Cx<'_>, dest: Option<&Address>, message: &Message) -> bool {
         let members = self.view.as_ref().map_or(&[][..], crate::View::members);
         let destinations = members.iter().map(Some).chain([None]);
         let queued = cx.queued_below(dest);
@@ -148,26 +205,5 @@ impl Relay2 {
             cx.discard(message, DropReason::QueueFull);
         }
         has_room
-    }
-
-    /// The answer to JGroups' request for the members of the site, as a text for operators.
-    fn topology(&self, cx: &Cx<'_>, dest: Address) -> Message {
-        let mut text = format!("{}\n", self.site);
-        for member in self.view.iter().flat_map(|view| view.members()) {
-            text += &format!("  {}", cx.shared().book.display(member));
-            if let Some(phys) = cx.shared().book.phys(member) {
-                text += &format!(" ({phys})");
-            }
-            if cx.is_local(member) {
-                text += " (me)";
-            }
-            if self.masters.contains(member) {
-                text += " // site master";
-            }
-            text += "\n";
-        }
-        let mut header = RelayHeader::new(relay_kind::TOPO_RSP, None, None);
-        header.sites = vec![Some(text)];
-        Message::empty(Some(dest)).with_header(ProtocolId::RELAY2, HeaderBody::Relay(Box::new(header)))
     }
 }

@@ -1,4 +1,4 @@
-//! RELAY2: messages to other sites (facts section 24.2).
+//! RELAY2 and RELAY3: messages to other sites (facts section 24.2).
 //!
 //! A site is a cluster. Its site masters are also members of bridges: clusters that the channel opens for them. A message to
 //! another site goes to a site master, over a bridge to a master of that site, and from it to the member. Multicasts go to all
@@ -6,6 +6,9 @@
 //!
 //! Each member has one site master for its unicasts, and the first one relays all multicasts. A site master in turn has one
 //! route per sender and site. Both stay while they exist, so that a member's messages keep their order.
+//!
+//! With RELAY3 members have addresses of their site, and messages cross sites without a common bridge: multicasts go on to all
+//! sites that they have not visited, unicasts by forwarding rules.
 //!
 //! Bridges are not part of the stack: their messages leave as [`Event::Relay`] and enter as [`Event::FromBridge`].
 
@@ -15,18 +18,23 @@ mod outbound;
 mod routes;
 mod sites;
 mod sticky;
+mod topology;
+mod transit;
 
 use std::sync::Arc;
 
-pub use config::Relay2Config;
+pub use config::{Relay2Config, Relay3Config, TopologyConfig};
+pub use topology::{TOPOLOGY_BYTES_MAX, TOPOLOGY_SITE_BYTES_MAX};
 
+use config::{RelayKind, Settings};
 use routes::Routes;
 use sites::KnownSites;
+use topology::Topology;
 
 use crate::credit::Creditors;
 use crate::{
-    Address, BridgeInput, Cx, Event, HeaderBody, HeaderIds, MessageBatch, OwedCredits, Pass, ProbeOut,
-    Protocol, ProtocolId, RelayEvent, Transient, View,
+    Address, BridgeInput, Cx, Event, ForwardRule, HeaderBody, HeaderIds, MessageBatch, OwedCredits, Pass,
+    ProbeOut, Protocol, ProtocolId, RelayEvent, TimerKey, Transient, View,
 };
 
 /// The most bytes from bridges that may wait in the layers below, per destination. A bridge does not wait for the site, since
@@ -51,9 +59,9 @@ struct Counts {
     unreachable: u64,
 }
 
-/// The RELAY2 layer.
-pub struct Relay2 {
-    config: Relay2Config,
+/// The layer of RELAY2 or RELAY3.
+pub struct Relay {
+    settings: Settings,
     site: Arc<str>,
     view: Option<View>,
     masters: Vec<Address>,
@@ -66,17 +74,30 @@ pub struct Relay2 {
     known: KnownSites,
     /// Whether a bridge has had a view since this member became site master.
     has_bridge_view: bool,
+    /// Ways over other sites (RELAY3).
+    forwards: Vec<ForwardRule>,
+    /// The members of other sites (RELAY3).
+    topology: Topology,
     /// Of unicasts and of multicasts.
     creditors: [Creditors; 2],
     counts: Counts,
 }
 
-impl Relay2 {
-    /// Creates the layer.
-    pub fn new(config: Relay2Config) -> Self {
-        let site: Arc<str> = config.site.as_str().into();
+impl Relay {
+    /// Creates RELAY2's layer.
+    pub fn second(config: &Relay2Config) -> Self {
+        Self::new(Settings::from(config))
+    }
+
+    /// Creates RELAY3's layer.
+    pub fn third(config: &Relay3Config, topology: &TopologyConfig) -> Self {
+        Self::new(Settings::third(config, topology))
+    }
+
+    fn new(settings: Settings) -> Self {
+        let site = settings.site.clone();
         Self {
-            config,
+            settings,
             view: None,
             masters: Vec::new(),
             own_master: None,
@@ -85,10 +106,20 @@ impl Relay2 {
             routes: Routes::new(site.clone()),
             known: KnownSites::default(),
             has_bridge_view: false,
+            forwards: Vec::new(),
+            topology: Topology::default(),
             creditors: [Creditors::new(), Creditors::new()],
             counts: Counts::default(),
             site,
         }
+    }
+
+    fn is_third(&self) -> bool {
+        self.settings.kind == RelayKind::Relay3
+    }
+
+    fn header_id(&self) -> ProtocolId {
+        self.settings.kind.id()
     }
 
     fn is_first_master(&self, cx: &Cx<'_>) -> bool {
@@ -97,6 +128,9 @@ impl Relay2 {
 
     /// A local member's address as other sites see it.
     fn in_site(&self, cx: &Cx<'_>, member: &Address) -> Address {
+        if member.site().is_some() {
+            return member.clone();
+        }
         let name = cx.shared().book.name(member).map(|name| &**name);
         let name = if cx.is_local(member) { Some(&*cx.shared().name) } else { name };
         member.in_site(&self.site, name)
@@ -107,6 +141,19 @@ impl Relay2 {
         self.view.as_ref().is_some_and(|view| view.members().iter().any(|member| member.uuid() == uuid))
     }
 
+    /// The address that a member of this site has in it.
+    fn within_site(&self, address: &Address) -> Option<Address> {
+        if self.is_third() { Some(address.clone()) } else { address.uuid().map(Address::Uuid) }
+    }
+
+    /// Returns whether this layer has to look at a message of the application.
+    fn is_concerned(&self, message: &crate::Message, is_relaying: bool) -> bool {
+        match &message.dest {
+            Some(dest) => dest.is_of_site() && !self.view.as_ref().is_some_and(|view| view.contains(dest)),
+            None => is_relaying && message.transient.has(Transient::DONT_LOOPBACK),
+        }
+    }
+
     fn raise(cx: &mut Cx<'_>, event: RelayEvent) {
         cx.raise(Event::Relay(Box::new(event)));
     }
@@ -114,7 +161,7 @@ impl Relay2 {
     fn install(&mut self, cx: &mut Cx<'_>, view: &View) {
         let previous = self.view.replace(view.clone());
         let was_master = self.is_master;
-        self.masters = self.config.site_masters(view);
+        self.masters = self.settings.site_masters(view);
         self.is_master = self.masters.contains(cx.local());
         if self.own_master.as_ref().is_none_or(|master| !self.masters.contains(master)) {
             let chosen = sticky::choose(cx.local(), &self.masters, |master| master);
@@ -132,8 +179,10 @@ impl Relay2 {
             _ => {}
         }
         self.announce(cx);
-        let was_first =
-            previous.as_ref().is_some_and(|view| self.config.site_masters(view).first() == Some(cx.local()));
+        self.own_view_changed(cx, previous.as_ref());
+        let was_first = previous
+            .as_ref()
+            .is_some_and(|view| self.settings.site_masters(view).first() == Some(cx.local()));
         if view.is_merge() || !was_first {
             // Members of other groups, and those that the former first site master has not told, know other sites.
             return self.announce_known(cx, None);
@@ -143,28 +192,24 @@ impl Relay2 {
     }
 }
 
-impl Protocol for Relay2 {
+impl Protocol for Relay {
     fn name(&self) -> &'static str {
-        "RELAY2"
+        self.settings.kind.name()
     }
 
     fn id(&self) -> ProtocolId {
-        ProtocolId::RELAY2
+        self.header_id()
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let is_relaying = self.is_relaying(cx);
-        let is_concerned = |message: &crate::Message| match &message.dest {
-            Some(dest) => dest.is_of_site(),
-            None => is_relaying && message.transient.has(Transient::DONT_LOOPBACK),
-        };
-        if !batch.messages.iter().any(is_concerned) {
+        if !batch.messages.iter().any(|message| self.is_concerned(message, is_relaying)) {
             return;
         }
         for mut message in std::mem::take(&mut batch.messages) {
             match &message.dest {
-                Some(dest) if dest.is_of_site() => self.send_to_site(cx, message),
-                None if is_concerned(&message) => {
+                Some(_) if self.is_concerned(&message, is_relaying) => self.send_to_site(cx, message),
+                None if self.is_concerned(&message, is_relaying) => {
                     // It does not come up at this member.
                     message.src.get_or_insert_with(|| cx.local().clone());
                     self.relay_to_all(cx, &mut message);
@@ -176,13 +221,13 @@ impl Protocol for Relay2 {
     }
 
     fn wants(&self, batch: &MessageBatch, headers: HeaderIds) -> bool {
-        headers.has(ProtocolId::RELAY2) || (self.is_master && batch.is_multicast() && !self.routes.is_empty())
+        headers.has(self.header_id()) || (self.is_master && batch.is_multicast() && !self.routes.is_empty())
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let is_relaying = self.is_relaying(cx);
         for mut message in std::mem::take(&mut batch.messages) {
-            match message.headers.take(ProtocolId::RELAY2) {
+            match message.headers.take(self.header_id()) {
                 Some(HeaderBody::Relay(header)) => self.handle(cx, *header, message),
                 Some(_) => cx.discard(&message, crate::DropReason::Malformed),
                 None => {
@@ -213,9 +258,14 @@ impl Protocol for Relay2 {
                     self.announce(cx);
                 }
             }
+            BridgeInput::Forwards(rules) => self.forwards.clone_from(rules),
             BridgeInput::Message { bridge, message } => self.take_from_bridge(cx, *bridge, message.clone()),
         }
         Pass::Stop
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+        self.announce(cx);
     }
 
     fn owed_below(&mut self, src: &Address, is_multicast: bool, credit: u64) -> Option<OwedCredits> {
@@ -224,13 +274,13 @@ impl Protocol for Relay2 {
 
     fn first_hop(&self, dest: &Address) -> Option<Address> {
         if dest.site() == Some(&self.site) && !dest.is_site_master() {
-            return dest.uuid().map(Address::Uuid);
+            return self.within_site(dest);
         }
         self.own_master.clone().filter(|_| !self.is_own_master && dest.is_of_site())
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        out.put_all(&self.config);
+        self.settings.shown.iter().for_each(|(name, value)| out.put(name, value));
         out.put("is_site_master", self.is_master);
         let list =
             |addresses: &[Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -242,6 +292,11 @@ impl Protocol for Relay2 {
         });
         out.put("routes", routes.collect::<Vec<_>>().join("\n"));
         out.put("sites", self.known.line());
+        if self.is_third() {
+            let rules = self.forwards.iter().map(|rule| format!("{} --> {}", rule.to(), rule.gateway()));
+            out.put("forwards", rules.collect::<Vec<_>>().join("\n"));
+            out.put("topology", self.topology.text());
+        }
         out.put("num_forwarded_to_site_master", self.counts.to_master);
         out.put("num_relayed", self.counts.relayed);
         out.put("num_forwarded_to_local_mbr", self.counts.to_member);
@@ -251,3 +306,5 @@ impl Protocol for Relay2 {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod third_tests;

@@ -1,9 +1,12 @@
 //! Messages to other sites: to the site master, and from it to a bridge.
 
-use super::{Relay2, sticky};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Relay, sticky};
 use crate::{
-    Address, BridgeSend, Cx, DropReason, Event, Flags, HeaderBody, HeldCredit, Message, ProtocolId,
-    RelayEvent, RelayHeader, Transient, relay_kind,
+    Address, BridgeSend, Cx, DropReason, Event, Flags, HeaderBody, HeldCredit, Message, Object, Payload,
+    ProtocolId, RelayEvent, RelayHeader, Transient, relay_kind,
 };
 
 /// Where a message for another site comes from.
@@ -14,13 +17,15 @@ pub(super) enum Origin {
     Member,
     /// Another site.
     Bridge,
+    /// This layer, which expects no answer.
+    Notice,
 }
 
-impl Relay2 {
+impl Relay {
     /// Returns whether this member sends the site's multicasts over the bridges. If several masters did, as in JGroups,
     /// other sites would get copies.
     pub(super) fn is_relaying(&self, cx: &Cx<'_>) -> bool {
-        self.config.relay_multicasts && self.is_first_master(cx) && !self.routes.is_empty()
+        self.settings.relay_multicasts && self.is_first_master(cx) && !self.routes.is_empty()
     }
 
     /// The site master of this member's own messages.
@@ -35,47 +40,54 @@ impl Relay2 {
     }
 
     /// Sends the application's message for a member of a site or for a site master.
-    pub(super) fn send_to_site(&mut self, cx: &mut Cx<'_>, message: Message) {
+    pub(super) fn send_to_site(&mut self, cx: &mut Cx<'_>, mut message: Message) {
         let Some(dest) = message.dest.clone() else { return };
         let sender = self.in_site(cx, &cx.local().clone());
-        let Some(site) = dest.site() else {
-            return self.refuse(cx, &message, "", &Origin::Own);
+        let mut header = RelayHeader::new(relay_kind::DATA, Some(dest.clone()), Some(sender));
+        let is_to_all = self.is_third() && dest.is_site_master() && dest.site().is_none();
+        let Some(site) = dest.site().or(is_to_all.then_some(&*self.site)).map(str::to_owned) else {
+            return self.refuse(cx, &header, &message, "", &Origin::Own);
         };
+        if is_to_all && self.is_master {
+            self.send_on(cx, &header, &mut message);
+            header.visited = vec![Some(self.site.to_string())];
+        }
         if *site == *self.site {
             // Also to itself, so that order and credits are those of other unicasts.
             let member = if !dest.is_site_master() {
-                dest.uuid().map(Address::Uuid)
+                self.within_site(&dest)
             } else if self.is_master {
                 Some(cx.local().clone())
             } else {
                 self.master(cx)
             };
             return match member {
-                Some(member) => self.forward(cx, member, dest, sender, message),
-                None => self.refuse(cx, &message, &self.site.clone(), &Origin::Own),
+                Some(member) if self.is_third() && !dest.is_site_master() && !self.is_member(&member) => {
+                    self.refuse_member(cx, &header, &message, &Origin::Own);
+                }
+                Some(member) => self.send_within(cx, member, header, message),
+                None => self.refuse(cx, &header, &message, &self.site.clone(), &Origin::Own),
             };
         }
         match self.master(cx) {
-            Some(master) if cx.is_local(&master) => self.route(cx, &dest, &sender, message, &Origin::Own),
+            Some(master) if cx.is_local(&master) => self.route(cx, header, message, &Origin::Own),
             Some(master) => {
                 self.counts.to_master += 1;
-                self.forward(cx, master, dest, sender, message);
+                self.send_within(cx, master, header, message);
             }
-            None => self.refuse(cx, &message, site, &Origin::Own),
+            None => self.refuse(cx, &header, &message, &site, &Origin::Own),
         }
     }
 
     /// Sends a message within the site, with its final destination.
-    pub(super) fn forward(
+    pub(super) fn send_within(
         &mut self,
         cx: &mut Cx<'_>,
         next: Address,
-        final_dest: Address,
-        sender: Address,
+        header: RelayHeader,
         mut message: Message,
     ) {
-        let header = RelayHeader::new(relay_kind::DATA, Some(final_dest), Some(sender));
-        message.headers.put(ProtocolId::RELAY2, HeaderBody::Relay(Box::new(header)));
+        message.headers.put(self.header_id(), HeaderBody::Relay(Box::new(header)));
         message.dest = Some(next);
         message.src = None;
         message.credit = 0;
@@ -83,18 +95,14 @@ impl Relay2 {
         cx.send(message);
     }
 
-    /// Sends a message over the bridge to another site. Only a site master has routes.
-    pub(super) fn route(
-        &mut self,
-        cx: &mut Cx<'_>,
-        dest: &Address,
-        sender: &Address,
-        message: Message,
-        origin: &Origin,
-    ) {
-        let Some(site) = dest.site() else { return cx.discard(&message, DropReason::UnknownAddress) };
-        let Some((bridge, master)) = self.route_of(cx, site, sender) else {
-            return self.refuse(cx, &message, site, origin);
+    /// Sends a message over the bridge to its final destination's site. Only a site master has routes.
+    pub(super) fn route(&mut self, cx: &mut Cx<'_>, header: RelayHeader, message: Message, origin: &Origin) {
+        let site = header.final_dest.as_ref().and_then(Address::site).map(str::to_owned);
+        let (Some(site), Some(sender)) = (site, header.original_sender.clone()) else {
+            return cx.discard(&message, DropReason::UnknownAddress);
+        };
+        let Some((bridge, master)) = self.way_to(cx, &site, &sender) else {
+            return self.refuse(cx, &header, &message, &site, origin);
         };
         if message.ticket != 0 {
             Self::acknowledge(cx, message.ticket, true);
@@ -105,9 +113,19 @@ impl Relay2 {
             bytes: u64::from(message.credit),
         });
         let credit = credit.filter(|credit| credit.bytes > 0);
-        let bridged = Self::bridged(cx, master, Some(dest.clone()), sender.clone(), message);
+        let bridged = self.bridged(cx, master, header, message);
         self.counts.relayed += 1;
         Self::raise(cx, RelayEvent::Send(BridgeSend { bridge, message: bridged, credit }));
+    }
+
+    /// The route to a site, or to the gateway of the first rule that matches and has one.
+    fn way_to(&mut self, cx: &mut Cx<'_>, site: &str, sender: &Address) -> Option<super::routes::Route> {
+        if let Some(route) = self.route_of(cx, site, sender) {
+            return Some(route);
+        }
+        let rules = self.forwards.iter().filter(|rule| rule.matches(site) && self.routes.has(rule.gateway()));
+        let gateway = rules.map(|rule| rule.gateway().to_owned()).next()?;
+        self.route_of(cx, &gateway, sender)
     }
 
     fn route_of(&mut self, cx: &mut Cx<'_>, site: &str, sender: &Address) -> Option<super::routes::Route> {
@@ -123,36 +141,100 @@ impl Relay2 {
     /// Sends a copy of the site's multicast to each other site. Application and bridges have equal parts of its credit.
     pub(super) fn relay_to_all(&mut self, cx: &mut Cx<'_>, message: &mut Message) {
         let Some(src) = message.src.clone().filter(|_| !message.flags.has(Flags::NO_RELAY)) else { return };
-        let sender = self.in_site(cx, &src);
-        let sites = self.routes.names();
+        let header = RelayHeader::new(relay_kind::DATA, None, Some(self.in_site(cx, &src)));
+        self.send_on(cx, &header, message);
+    }
+
+    /// Sends copies of a message to all sites that it has not visited.
+    pub(super) fn send_on(&mut self, cx: &mut Cx<'_>, header: &RelayHeader, message: &mut Message) {
+        let sites = self.not_visited(header);
         let share = message.credit / (sites.len() as u32 + 1);
-        for site in sites {
-            let Some((bridge, master)) = self.route_of(cx, &site, &sender) else { continue };
-            let bytes = u64::from(share);
-            let credit = (share > 0).then(|| HeldCredit { src: src.clone(), is_multicast: true, bytes });
-            message.credit -= share;
-            let bridged = Self::bridged(cx, master, None, sender.clone(), message.clone());
-            self.counts.relayed += 1;
-            Self::raise(cx, RelayEvent::Send(BridgeSend { bridge, message: bridged, credit }));
+        let is_multicast = message.is_multicast();
+        for site in &sites {
+            let credit = message.src.clone().filter(|_| share > 0).map(|src| HeldCredit {
+                src,
+                is_multicast,
+                bytes: u64::from(share),
+            });
+            if self.send_copy(cx, header, message, site, credit) {
+                message.credit -= share;
+            }
         }
     }
 
+    /// Sends copies of this member's message to these sites. Each has their names, so that none sends it to another one.
+    pub(super) fn send_to_sites(
+        &mut self,
+        cx: &mut Cx<'_>,
+        header: &RelayHeader,
+        message: &Message,
+        sites: &[Arc<str>],
+    ) {
+        for site in sites {
+            self.send_copy(cx, header, message, site, None);
+        }
+    }
+
+    fn send_copy(
+        &mut self,
+        cx: &mut Cx<'_>,
+        header: &RelayHeader,
+        message: &Message,
+        site: &str,
+        credit: Option<HeldCredit>,
+    ) -> bool {
+        let Some(sender) = &header.original_sender else { return false };
+        let Some((bridge, master)) = self.route_of(cx, site, sender) else { return false };
+        let mut header = header.clone();
+        if self.is_third() {
+            header.visited = self.visited(&header);
+        }
+        let bridged = self.bridged(cx, master, header, message.clone());
+        self.counts.relayed += 1;
+        Self::raise(cx, RelayEvent::Send(BridgeSend { bridge, message: bridged, credit }));
+        true
+    }
+
+    /// The sites with a route, without those that the message has visited.
+    fn not_visited(&self, header: &RelayHeader) -> Vec<Arc<str>> {
+        let visited: BTreeSet<&str> = header.visited.iter().flatten().map(String::as_str).collect();
+        self.routes.names().into_iter().filter(|site| !visited.contains(&**site)).collect()
+    }
+
+    /// The sites that the message has visited, with this one and those that it goes to now.
+    fn visited(&self, header: &RelayHeader) -> Vec<Option<String>> {
+        let mut all: BTreeSet<String> = self.routes.names().iter().map(ToString::to_string).collect();
+        all.extend(header.visited.iter().flatten().cloned());
+        all.insert(self.site.to_string());
+        all.into_iter().map(Some).collect()
+    }
+
     fn bridged(
+        &self,
         cx: &Cx<'_>,
         master: Address,
-        final_dest: Option<Address>,
-        sender: Address,
+        mut header: RelayHeader,
         mut message: Message,
     ) -> Message {
         cx.keep_headers_of_above(&mut message);
-        let mut header = RelayHeader::new(relay_kind::DATA, final_dest, Some(sender));
         header.original_flags = message.flags.0 as i16;
-        message.headers.put(ProtocolId::RELAY2, HeaderBody::Relay(Box::new(header)));
+        if self.is_third() {
+            // Headers of the bridge's own protocols must not mix with them.
+            header.original_headers = std::mem::take(&mut message.headers).0.into_vec();
+        }
+        message.headers.put(self.header_id(), HeaderBody::Relay(Box::new(header)));
         Message { dest: Some(master), src: None, credit: 0, ticket: 0, transient: Transient::NONE, ..message }
     }
 
-    /// Sends a SITE_UNREACHABLE to a sender of this site. A sender of another site gets none, as in JGroups.
-    pub(super) fn refuse(&mut self, cx: &mut Cx<'_>, message: &Message, site: &str, origin: &Origin) {
+    /// Sends a SITE_UNREACHABLE to a sender of this site, and with RELAY3 to one of another site.
+    pub(super) fn refuse(
+        &mut self,
+        cx: &mut Cx<'_>,
+        header: &RelayHeader,
+        message: &Message,
+        site: &str,
+        origin: &Origin,
+    ) {
         self.counts.unreachable += 1;
         cx.count_drop(DropReason::UnknownAddress, |_| {
             format!("no route to site `{}`", site.chars().take(100).collect::<String>())
@@ -165,17 +247,60 @@ impl Relay2 {
                 Self::raise(cx, RelayEvent::SiteUnreachable(site.into()));
             }
             (Origin::Member, Some(src)) => {
-                let dest = src.clone();
                 cx.absorb(message);
-                let header =
-                    RelayHeader::new(relay_kind::SITE_UNREACHABLE, Some(Address::site_master(site)), None);
-                let answer = Message::empty(Some(dest))
-                    .with_flags(Flags::OOB)
-                    .with_header(ProtocolId::RELAY2, HeaderBody::Relay(Box::new(header)));
-                cx.send(answer);
+                // The member that has sent the message is not always the one that has made it.
+                let sender = header.original_sender.clone().filter(|_| self.is_third());
+                self.report(cx, sender.as_ref().unwrap_or(src), relay_kind::SITE_UNREACHABLE, site, None);
             }
-            (Origin::Member, None) | (Origin::Bridge, _) => {}
+            (Origin::Bridge, _) if self.is_third() && header.kind == relay_kind::DATA => {
+                if let Some(sender) = &header.original_sender {
+                    self.report(cx, sender, relay_kind::SITE_UNREACHABLE, site, None);
+                }
+            }
+            (Origin::Member, None) | (Origin::Bridge | Origin::Notice, _) => {}
         }
+    }
+
+    /// Sends a MBR_UNREACHABLE to the sender (RELAY3).
+    pub(super) fn refuse_member(
+        &mut self,
+        cx: &mut Cx<'_>,
+        header: &RelayHeader,
+        message: &Message,
+        origin: &Origin,
+    ) {
+        cx.discard(message, DropReason::NotMember);
+        let (Some(dest), true) = (&header.final_dest, self.is_third() && header.kind == relay_kind::DATA)
+        else {
+            return;
+        };
+        self.counts.unreachable += 1;
+        if matches!(origin, Origin::Own) {
+            if message.ticket != 0 {
+                Self::acknowledge(cx, message.ticket, false);
+            }
+            Self::raise(cx, RelayEvent::MemberUnreachable(dest.clone()));
+        } else if let Some(sender) = &header.original_sender {
+            let site = self.site.clone();
+            self.report(cx, sender, relay_kind::MEMBER_UNREACHABLE, &site, Some(dest));
+        }
+    }
+
+    /// Tells a sender that its message did not arrive. A report that does not arrive itself causes none.
+    fn report(&mut self, cx: &mut Cx<'_>, to: &Address, kind: u8, site: &str, member: Option<&Address>) {
+        let payload = member
+            .map_or(Payload::Empty, |member| Payload::Object(Box::new(Object::Address(member.clone()))));
+        let message = Message::new(None, payload).with_flags(Flags::OOB);
+        if !self.is_third() {
+            let header = RelayHeader::new(kind, Some(Address::site_master(site)), None);
+            return self.send_within(cx, to.clone(), header, message);
+        }
+        let sender = self.in_site(cx, &cx.local().clone());
+        let mut header = RelayHeader::new(kind, Some(to.clone()), Some(sender));
+        if member.is_none() {
+            header.sites = vec![Some(site.to_owned())];
+        }
+        self.dispatch(cx, header, message);
     }
 
     /// RSVP below does not see a message that goes to a bridge.

@@ -60,6 +60,10 @@ impl Routes {
         self.sites.keys().cloned().collect()
     }
 
+    pub(super) fn has(&self, site: &str) -> bool {
+        self.sites.contains_key(site)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.sites.is_empty()
     }

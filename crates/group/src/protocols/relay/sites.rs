@@ -1,36 +1,60 @@
 //! The reachable sites, as the first site master announces them to all members.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::config::difference;
-use super::{Relay2, SITE_NAME_BYTES_MAX, SITES_MAX};
-use crate::{Address, Cx, HeaderBody, Message, ProtocolId, RelayEvent, RelayHeader, relay_kind};
+use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX};
+use crate::{Address, Cx, Flags, HeaderBody, Message, RelayEvent, RelayHeader, Time, TimerKey, relay_kind};
+
+/// How long a site of several members may be without site master before it counts as unreachable, with RELAY3's
+/// `delay_sites_down`. JGroups waits for two times the bridge's `join_timeout`, by default as long.
+const LEAVING: Duration = Duration::from_secs(6);
+
+const LEFT: TimerKey = TimerKey(1);
 
 /// The sites that this member takes for reachable, and those that were; at most [`SITES_MAX`] of each.
 #[derive(Default)]
 pub(super) struct KnownSites {
-    up: BTreeSet<Arc<str>>,
+    /// Each with the other site that told of it; none if a bridge of this site has it.
+    up: BTreeMap<Arc<str>, Option<Arc<str>>>,
     down: BTreeSet<Arc<str>>,
+    /// Sites without site master, and when they count as unreachable. All are up.
+    leaving: BTreeMap<Arc<str>, Time>,
 }
 
 impl KnownSites {
-    /// Returns the sites that were not reachable before.
-    fn add(&mut self, sites: &[Arc<str>]) -> Vec<Arc<str>> {
+    /// Returns the sites that were not reachable before. A site that a bridge of this one has stays so.
+    fn add(&mut self, sites: &[Arc<str>], via: Option<&Arc<str>>) -> Vec<Arc<str>> {
         let mut added = Vec::new();
         for site in sites.iter().filter(|site| site.len() <= SITE_NAME_BYTES_MAX) {
-            if self.up.len() < SITES_MAX && self.up.insert(site.clone()) {
-                self.down.remove(site);
-                added.push(site.clone());
+            let is_full = self.up.len() >= SITES_MAX;
+            match self.up.get_mut(site) {
+                Some(known) if known.is_some() => *known = via.cloned(),
+                Some(_) => {}
+                None if is_full => {}
+                None => {
+                    self.up.insert(site.clone(), via.cloned());
+                    self.down.remove(site);
+                    added.push(site.clone());
+                }
             }
         }
         added
     }
 
-    /// Returns the sites that were reachable before.
-    fn remove(&mut self, sites: &[Arc<str>]) -> Vec<Arc<str>> {
-        let removed: Vec<Arc<str>> = sites.iter().filter(|site| self.up.remove(*site)).cloned().collect();
+    /// Returns the sites that were reachable before, with those of which only these have told. Another site cannot take back one
+    /// that a bridge of this site has.
+    fn remove(&mut self, sites: &[Arc<str>], via: Option<&Arc<str>>) -> Vec<Arc<str>> {
+        let is_gone = |site: &Arc<str>, known: &Option<Arc<str>>| {
+            (sites.contains(site) && (via.is_none() || known.is_some()))
+                || (via.is_none() && known.as_ref().is_some_and(|known| sites.contains(known)))
+        };
+        let removed: Vec<Arc<str>> =
+            self.up.extract_if(.., |site, known| is_gone(site, known)).map(|(site, _)| site).collect();
         for site in &removed {
+            self.leaving.remove(site);
             if self.down.len() < SITES_MAX {
                 self.down.insert(site.clone());
             }
@@ -38,17 +62,25 @@ impl KnownSites {
         removed
     }
 
+    /// The sites that bridges of this site have, as members know.
+    fn own(&self) -> BTreeSet<Arc<str>> {
+        self.up.iter().filter(|(_, via)| via.is_none()).map(|(site, _)| site.clone()).collect()
+    }
+
     pub(super) fn line(&self) -> String {
-        self.up.iter().map(|site| &**site).collect::<Vec<_>>().join(", ")
+        self.up.keys().map(|site| &**site).collect::<Vec<_>>().join(", ")
     }
 }
 
-impl Relay2 {
+impl Relay {
     /// Applies an announced change, and raises an event for what is new. Returns whether something is.
-    fn change(&mut self, cx: &mut Cx<'_>, is_up: bool, sites: &[Arc<str>]) -> bool {
-        let changed = if is_up { self.known.add(sites) } else { self.known.remove(sites) };
+    fn change(&mut self, cx: &mut Cx<'_>, is_up: bool, sites: &[Arc<str>], via: Option<&Arc<str>>) -> bool {
+        let changed = if is_up { self.known.add(sites, via) } else { self.known.remove(sites, via) };
         if changed.is_empty() {
             return false;
+        }
+        if !is_up {
+            self.topology.remove(&changed);
         }
         let event = if is_up { RelayEvent::SitesUp(changed) } else { RelayEvent::SitesDown(changed) };
         Self::raise(cx, event);
@@ -60,12 +92,57 @@ impl Relay2 {
         if !self.is_first_master(cx) || !self.has_bridge_view {
             return;
         }
-        let routed = self.routes.names();
-        let (down, up) = (difference(&self.known.up, &routed), difference(&routed, &self.known.up));
+        let (routed, own) = (self.routes.names(), self.known.own());
+        self.known.leaving.retain(|site, _| !routed.contains(site));
+        let (down, up) = (difference(&own, &routed), difference(&routed, &own));
+        let down: Vec<Arc<str>> = down.into_iter().filter(|site| !self.is_leaving(cx, site)).collect();
+        if let Some(&next) = self.known.leaving.values().min() {
+            cx.arm(LEFT, next.since(cx.now()));
+        }
         for (is_up, sites) in [(false, down), (true, up)] {
-            if self.change(cx, is_up, &sites) {
-                Self::send_announcement(cx, None, is_up, &sites);
+            // A bridge may have now what another site has told of.
+            if self.change(cx, is_up, &sites, None) || (is_up && !sites.is_empty()) {
+                self.send_announcement(cx, None, (is_up, &sites), None);
+                self.tell_sites(cx, is_up, &sites);
             }
+        }
+    }
+
+    /// Returns whether another member of the site may still become its site master.
+    fn is_leaving(&mut self, cx: &Cx<'_>, site: &Arc<str>) -> bool {
+        if !self.settings.delay_sites_down || !self.topology.has_several(site) {
+            return false;
+        }
+        let now = cx.now();
+        let until = *self.known.leaving.entry(site.clone()).or_insert(now + LEAVING);
+        if until <= now {
+            self.known.leaving.remove(site);
+        }
+        until > now
+    }
+
+    /// Tells other sites of a change, and new ones of all sites and of the members of this one (RELAY3).
+    fn tell_sites(&mut self, cx: &mut Cx<'_>, is_up: bool, sites: &[Arc<str>]) {
+        if !self.is_third() {
+            return;
+        }
+        let sender = self.in_site(cx, &cx.local().clone());
+        let all: Vec<Arc<str>> = self.known.up.keys().cloned().collect();
+        for other in self.routes.names() {
+            let told = if is_up && sites.contains(&other) { &all[..] } else { sites };
+            let told: Vec<Option<String>> =
+                told.iter().filter(|site| **site != other).map(|site| Some(site.to_string())).collect();
+            if told.is_empty() {
+                continue;
+            }
+            let kind = if is_up { relay_kind::SITES_UP } else { relay_kind::SITES_DOWN };
+            let mut header = RelayHeader::new(kind, None, Some(sender.clone()));
+            header.sites = told;
+            self.send_to_sites(cx, &header, &Message::empty(None), &[other]);
+        }
+        if is_up {
+            self.ask_topology(cx, sites);
+            self.tell_view(cx, sites);
         }
     }
 
@@ -75,28 +152,50 @@ impl Relay2 {
         if !self.is_first_master(cx) {
             return;
         }
-        for (is_up, sites) in [(false, &self.known.down), (true, &self.known.up)] {
-            if !sites.is_empty() && (is_up || to.is_none()) {
-                let sites: Vec<Arc<str>> = sites.iter().cloned().collect();
-                Self::send_announcement(cx, to.cloned(), is_up, &sites);
-            }
+        let down: Vec<Arc<str>> = self.known.down.iter().cloned().collect();
+        if !down.is_empty() && to.is_none() {
+            self.send_announcement(cx, None, (false, &down), None);
+        }
+        let mut by_source: BTreeMap<Option<Arc<str>>, Vec<Arc<str>>> = BTreeMap::new();
+        for (site, via) in &self.known.up {
+            by_source.entry(via.clone()).or_default().push(site.clone());
+        }
+        for (via, sites) in by_source {
+            self.send_announcement(cx, to.cloned(), (true, &sites), via.as_deref());
         }
     }
 
-    fn send_announcement(cx: &mut Cx<'_>, dest: Option<Address>, is_up: bool, sites: &[Arc<str>]) {
+    /// `via` is the site that has told of it.
+    fn send_announcement(
+        &self,
+        cx: &mut Cx<'_>,
+        dest: Option<Address>,
+        (is_up, sites): (bool, &[Arc<str>]),
+        via: Option<&str>,
+    ) {
         let kind = if is_up { relay_kind::SITES_UP } else { relay_kind::SITES_DOWN };
-        let mut header = RelayHeader::new(kind, None, None);
+        let mut header = RelayHeader::new(kind, None, via.map(Address::site_master));
         header.sites = sites.iter().map(|site| Some(site.to_string())).collect();
-        let message =
-            Message::empty(dest).with_header(ProtocolId::RELAY2, HeaderBody::Relay(Box::new(header)));
+        let mut message =
+            Message::empty(dest).with_header(self.header_id(), HeaderBody::Relay(Box::new(header)));
+        if self.is_third() {
+            // Other sites are told apart.
+            message = message.with_flags(Flags::NO_RELAY);
+        }
         cx.send(message);
     }
 
-    /// A site master has announced a change.
+    /// A site master has announced a change. One of another site has told the sites that it knows.
     pub(super) fn receive_announcement(&mut self, cx: &mut Cx<'_>, header: &RelayHeader) {
-        let sites: Vec<Arc<str>> = header.sites.iter().flatten().map(|site| site.as_str().into()).collect();
+        let sites = header.sites.iter().flatten().take(SITES_MAX);
         // JGroups announces the own site as well.
-        let others: Vec<Arc<str>> = sites.into_iter().filter(|site| *site != self.site).collect();
-        self.change(cx, header.kind == relay_kind::SITES_UP, &others);
+        let others: Vec<Arc<str>> =
+            sites.filter(|site| ***site != *self.site).map(|site| site.as_str().into()).collect();
+        let via = header.original_sender.as_ref().filter(|_| self.is_third()).and_then(Address::site);
+        let via: Option<Arc<str>> = via.filter(|via| **via != *self.site).map(Into::into);
+        if via.as_ref().is_some_and(|via| via.len() > SITE_NAME_BYTES_MAX) {
+            return;
+        }
+        self.change(cx, header.kind == relay_kind::SITES_UP, &others, via.as_ref());
     }
 }

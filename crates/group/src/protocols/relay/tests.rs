@@ -2,8 +2,8 @@ use super::*;
 use crate::harness::{Harness, member, view};
 use crate::{BridgeSend, DropReason, Flags, HeldCredit, Message, RelayHeader, relay_kind};
 
-fn layer(max_site_masters: usize) -> Relay2 {
-    Relay2::new(Relay2Config {
+fn layer(max_site_masters: usize) -> Relay {
+    Relay::second(&Relay2Config {
         site: "lon".into(),
         config: "relay.xml".into(),
         max_site_masters,
@@ -22,31 +22,31 @@ fn with_masters(max_site_masters: usize, members: &[u64]) -> Harness {
     harness
 }
 
-fn remote(n: u64, site: &str) -> Address {
+pub(super) fn remote(n: u64, site: &str) -> Address {
     member(n).in_site(site, None)
 }
 
-fn from_bridge(harness: &mut Harness, input: BridgeInput) {
+pub(super) fn from_bridge(harness: &mut Harness, input: BridgeInput) {
     harness.lower(Event::FromBridge(Box::new(input)));
 }
 
 /// Bridge 0 has these site masters.
-fn bridge_view(harness: &mut Harness, members: &[Address]) {
+pub(super) fn bridge_view(harness: &mut Harness, members: &[Address]) {
     from_bridge(harness, BridgeInput::View { bridge: 0, members: members.to_vec() });
 }
 
-fn relay_events(harness: &mut Harness) -> Vec<RelayEvent> {
+pub(super) fn relay_events(harness: &mut Harness) -> Vec<RelayEvent> {
     let events = harness.take_up_events().into_iter();
     events.filter_map(|event| if let Event::Relay(event) = event { Some(*event) } else { None }).collect()
 }
 
-fn sent(harness: &mut Harness) -> Vec<BridgeSend> {
+pub(super) fn sent(harness: &mut Harness) -> Vec<BridgeSend> {
     let events = relay_events(harness).into_iter();
     events.filter_map(|event| if let RelayEvent::Send(send) = event { Some(send) } else { None }).collect()
 }
 
-fn header(message: &Message) -> &RelayHeader {
-    match message.headers.get(ProtocolId::RELAY2) {
+pub(super) fn header(message: &Message) -> &RelayHeader {
+    match message.headers.get(ProtocolId::RELAY2).or_else(|| message.headers.get(ProtocolId::RELAY3)) {
         Some(HeaderBody::Relay(header)) => header,
         other => panic!("{other:?}"),
     }
@@ -142,7 +142,7 @@ fn multicasts_go_once_to_each_site_over_the_first_site_master() {
 #[test]
 fn without_relay_multicasts_no_multicast_leaves_the_site() {
     let mut relay = layer(1);
-    relay.config.relay_multicasts = false;
+    relay.settings.relay_multicasts = false;
     let mut harness = Harness::new(relay);
     harness.raise(Event::View(view(1, &[1, 2])));
     bridge_view(&mut harness, &[remote(8, "nyc")]);
@@ -364,8 +364,8 @@ fn site_address_waits_with_the_messages_of_its_first_hop() {
     assert_eq!(relay.first_hop(&Address::site_master("nyc")), None);
 }
 
-fn layer_with_master(master: Address) -> Relay2 {
-    Relay2 { own_master: Some(master), ..layer(1) }
+fn layer_with_master(master: Address) -> Relay {
+    Relay { own_master: Some(master), ..layer(1) }
 }
 
 #[test]

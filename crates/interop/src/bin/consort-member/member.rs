@@ -81,7 +81,7 @@ impl Member {
 
     /// Whether the member is site master, the other sites that are up, and those that were unreachable.
     fn sites(&self) -> Value {
-        let status = self.channel().sites().expect("RELAY2").status();
+        let status = self.channel().sites().expect("RELAY2 or RELAY3").status();
         json!({
             "master": status.is_site_master,
             "sites": status.reachable.iter().map(ToString::to_string).collect::<Vec<_>>(),

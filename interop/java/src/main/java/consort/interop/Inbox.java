@@ -127,9 +127,23 @@ class Inbox implements Receiver, UpHandler {
         return Json.object("length", bytes.length, "crc32", sum.getValue());
     }
 
+    /** With names of members as in a stack without sites. */
+    private static String text(View view) {
+        String text = view.toString();
+        for (Address member : view.getMembers()) {
+            text = text.replace(member.toString(), nameOf(member));
+        }
+        return text;
+    }
+
+    /** RELAY3's members print their sites, too. */
+    static String nameOf(Address member) {
+        return member instanceof SiteUUID site ? site.getName() : String.valueOf(member);
+    }
+
     static Map<String, Object> show(View view) {
         return Json.object(
-            "view", view.toString(),
+            "view", text(view),
             "id", view.getViewId().toString(),
             "members", view.getMembers().stream().map(String::valueOf).toList());
     }

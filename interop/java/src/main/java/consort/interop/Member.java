@@ -207,7 +207,7 @@ public final class Member {
         Address found = null;
         synchronized (everSeen) {
             for (Address address : everSeen) {
-                if (name.equals(String.valueOf(address))) {
+                if (name.equals(Inbox.nameOf(address))) {
                     found = address;
                 }
             }

@@ -7,22 +7,27 @@ import java.util.Set;
 import java.util.TreeSet;
 
 import org.jgroups.JChannel;
+import org.jgroups.protocols.relay.RELAY;
 import org.jgroups.protocols.relay.RELAY2;
+import org.jgroups.protocols.relay.RELAY3;
 import org.jgroups.protocols.relay.RouteStatusListener;
 
 /** What a member hears of sites. */
 final class Sites implements RouteStatusListener {
-    private final RELAY2 relay;
+    private final RELAY relay;
     private final Set<String> up = new TreeSet<>();
     private final Set<String> unreachable = new TreeSet<>();
 
-    /** {@code null} if the stack has no RELAY2. */
+    /** {@code null} if the stack has neither RELAY2 nor RELAY3. */
     static Sites of(JChannel channel) {
-        RELAY2 relay = channel.getProtocolStack().findProtocol(RELAY2.class);
+        RELAY relay = channel.getProtocolStack().findProtocol(RELAY2.class);
+        if (relay == null) {
+            relay = channel.getProtocolStack().findProtocol(RELAY3.class);
+        }
         return relay == null ? null : new Sites(relay);
     }
 
-    private Sites(RELAY2 relay) {
+    private Sites(RELAY relay) {
         this.relay = relay;
         relay.setRouteStatusListener(this);
     }

@@ -1,0 +1,225 @@
+//! The members of all sites, as their site masters tell (RELAY3), and the text for RELAY2's requests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::outbound::Origin;
+use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX};
+use crate::{
+    Address, BridgeSend, Cx, DropReason, Flags, HeaderBody, Message, Object, Payload, RelayEvent,
+    RelayHeader, View, relay_kind,
+};
+
+/// The most bytes of another site's view. A member counts with the bytes of its names and 64 more.
+pub const TOPOLOGY_SITE_BYTES_MAX: usize = 1 << 20;
+
+/// The most bytes of the views of all sites.
+pub const TOPOLOGY_BYTES_MAX: usize = 16 << 20;
+
+/// The latest views of other sites.
+#[derive(Default)]
+pub(super) struct Topology {
+    views: BTreeMap<Arc<str>, View>,
+    bytes: usize,
+}
+
+fn bytes_of(view: &View) -> usize {
+    let of = |member: &Address| {
+        let entries = if let Address::Ext(ext) = member {
+            ext.entries.iter().map(|(key, value)| key.len() + value.len()).sum()
+        } else {
+            0
+        };
+        64 + entries + member.site().map_or(0, str::len) + member.site_member_name().map_or(0, str::len)
+    };
+    view.members().iter().map(of).sum()
+}
+
+impl Topology {
+    /// Keeps a view unless it is too large, or there are too many.
+    fn put(&mut self, site: &str, view: View) -> bool {
+        let bytes = bytes_of(&view);
+        let former = self.views.get(site).map_or(0, bytes_of);
+        let is_full = !self.views.contains_key(site) && self.views.len() >= SITES_MAX;
+        if site.len() > SITE_NAME_BYTES_MAX
+            || is_full
+            || bytes > TOPOLOGY_SITE_BYTES_MAX
+            || self.bytes - former + bytes > TOPOLOGY_BYTES_MAX
+        {
+            return false;
+        }
+        self.bytes = self.bytes - former + bytes;
+        self.views.insert(site.into(), view);
+        true
+    }
+
+    pub(super) fn remove(&mut self, sites: &[Arc<str>]) {
+        for site in sites {
+            self.bytes -= self.views.remove(site).map_or(0, |view| bytes_of(&view));
+        }
+    }
+
+    /// Returns whether a site has several members, of which another one can become site master.
+    pub(super) fn has_several(&self, site: &str) -> bool {
+        self.views.get(site).is_some_and(|view| view.len() > 1)
+    }
+
+    /// One line per site.
+    pub(super) fn text(&self) -> String {
+        let line = |(site, view): (&Arc<str>, &View)| {
+            let members: Vec<String> = view.members().iter().map(ToString::to_string).collect();
+            format!("{site}: {}", members.join(", "))
+        };
+        self.views.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Relay {
+    fn topology_message(&self, cx: &Cx<'_>, site: &str, view: &View) -> (RelayHeader, Message) {
+        let sender = self.in_site(cx, &cx.local().clone());
+        let mut header = RelayHeader::new(relay_kind::TOPO_RSP, None, Some(sender));
+        header.sites = vec![Some(site.to_owned())];
+        (header, Message::object(None, Object::View(view.clone())))
+    }
+
+    /// A member of this site or of another one asks for the members of sites.
+    pub(super) fn answer_topology(&mut self, cx: &mut Cx<'_>, request: &RelayHeader, from: &Address) {
+        if !self.is_third() {
+            let answer = self.topology_text(cx, from.clone());
+            return cx.send(answer);
+        }
+        let mut views: Vec<(Arc<str>, View)> = Vec::new();
+        views.extend(self.view.clone().map(|view| (self.site.clone(), view)));
+        if request.return_entire_cache {
+            views.extend(self.topology.views.iter().map(|(site, view)| (site.clone(), view.clone())));
+        }
+        for (site, view) in views {
+            let (mut header, message) = self.topology_message(cx, &site, &view);
+            header.final_dest = Some(from.clone());
+            self.dispatch(cx, header, message.with_flags(Flags::OOB));
+        }
+    }
+
+    /// A site has these members. Of the own site the view is known.
+    pub(super) fn receive_topology(&mut self, cx: &mut Cx<'_>, header: &RelayHeader, message: &Message) {
+        let site = header.sites.iter().flatten().next();
+        let (Some(site), Payload::Object(object)) = (site, &message.payload) else {
+            return cx.count_drop(DropReason::Malformed, |_| "a topology without site or view".to_owned());
+        };
+        let Object::View(view) = &**object else {
+            return cx.count_drop(DropReason::Malformed, |_| "a topology without view".to_owned());
+        };
+        if **site == *self.site || !self.settings.has_global_views {
+            return;
+        }
+        if !self.topology.put(site, view.clone()) {
+            cx.count_drop(DropReason::QueueFull, |_| "the topology of a site is too large".to_owned());
+        }
+    }
+
+    /// This site's view has changed: other sites and joiners hear of it.
+    pub(super) fn own_view_changed(&mut self, cx: &mut Cx<'_>, previous: Option<&View>) {
+        if !self.is_third() || !self.settings.has_global_views {
+            return;
+        }
+        if self.is_first_master(cx) {
+            let sites: Vec<Arc<str>> = self.routes.names().into_iter().collect();
+            return self.tell_view(cx, &sites);
+        }
+        if let (None, false, Some(master)) = (previous, self.is_master, self.own_master.clone()) {
+            // A joiner asks for what the others know.
+            let sender = self.in_site(cx, &cx.local().clone());
+            let mut header =
+                RelayHeader::new(relay_kind::TOPO_REQ, Some(Address::site_master(&self.site)), Some(sender));
+            header.return_entire_cache = true;
+            self.send_within(cx, master, header, Message::empty(None).with_flags(Flags::OOB));
+        }
+    }
+
+    /// Tells these sites the members of this one.
+    pub(super) fn tell_view(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
+        let Some(view) = self.view.clone().filter(|_| self.settings.has_global_views) else { return };
+        let (mut header, message) = self.topology_message(cx, &self.site.clone(), &view);
+        header.final_dest = Some(Address::all_site_masters());
+        self.send_to_sites(cx, &header, &message, sites);
+    }
+
+    /// Asks sites that can be reached now for their members.
+    pub(super) fn ask_topology(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
+        if self.settings.has_global_views {
+            let sender = self.in_site(cx, &cx.local().clone());
+            let header =
+                RelayHeader::new(relay_kind::TOPO_REQ, Some(Address::all_site_masters()), Some(sender));
+            self.send_to_sites(cx, &header, &Message::empty(None), sites);
+        }
+    }
+
+    /// Sends a message that this member has made to its final destination.
+    pub(super) fn dispatch(&mut self, cx: &mut Cx<'_>, header: RelayHeader, message: Message) {
+        let Some(dest) = header.final_dest.clone() else { return };
+        if dest.site() == Some(&self.site) {
+            return self.send_within(cx, dest, header, message);
+        }
+        // What is lost is sent again with the next change.
+        self.route(cx, header, message, &Origin::Notice);
+    }
+
+    /// The answer to a request of RELAY2's members in JGroups, as a text for operators.
+    pub(super) fn topology_text(&self, cx: &Cx<'_>, dest: Address) -> Message {
+        let mut text = format!("{}\n", self.site);
+        for member in self.view.iter().flat_map(|view| view.members()) {
+            text += &format!("  {}", cx.shared().book.display(member));
+            if let Some(phys) = cx.shared().book.phys(member) {
+                text += &format!(" ({phys})");
+            }
+            if cx.is_local(member) {
+                text += " (me)";
+            }
+            if self.masters.contains(member) {
+                text += " // site master";
+            }
+            text += "\n";
+        }
+        let mut header = RelayHeader::new(relay_kind::TOPO_RSP, None, None);
+        header.sites = vec![Some(text)];
+        Message::empty(Some(dest)).with_header(self.header_id(), HeaderBody::Relay(Box::new(header)))
+    }
+
+    /// RELAY2's answer over a bridge.
+    pub(super) fn answer_topology_over(&self, cx: &mut Cx<'_>, bridge: usize, src: Address) {
+        let message = self.topology_text(cx, src);
+        Self::raise(cx, RelayEvent::Send(BridgeSend { bridge, message, credit: None }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ViewId;
+    use crate::harness::member;
+
+    fn view(site: &str, members: u64, name: &str) -> View {
+        let members: Vec<Address> = (1..=members).map(|n| member(n).in_site(site, Some(name))).collect();
+        View::new(ViewId { creator: members[0].clone(), id: 1 }, members)
+    }
+
+    #[test]
+    fn views_of_sites_are_bounded_in_number_and_bytes() {
+        let mut topology = Topology::default();
+        assert!(topology.put("nyc", view("nyc", 2, "A")));
+        assert!(topology.has_several("nyc") && !topology.has_several("sfo"));
+        assert_eq!(topology.text(), "nyc: A:nyc, A:nyc");
+        let bytes = topology.bytes;
+        assert!(topology.put("nyc", view("nyc", 1, "A")) && topology.bytes < bytes);
+        assert!(!topology.put(&"x".repeat(SITE_NAME_BYTES_MAX + 1), view("x", 1, "A")));
+        let large = "x".repeat(TOPOLOGY_SITE_BYTES_MAX - 1_000);
+        assert!(!topology.put("nyc", view("nyc", 1, &"x".repeat(TOPOLOGY_SITE_BYTES_MAX))));
+        assert!((0..16).all(|n| topology.put(&n.to_string(), view("s", 1, &large))));
+        assert!(!topology.put("last", view("s", 1, &"x".repeat(TOPOLOGY_SITE_BYTES_MAX - 100))));
+        let sites: Vec<Arc<str>> = (0..16).map(|n| n.to_string().into()).chain(["nyc".into()]).collect();
+        topology.remove(&sites);
+        assert_eq!(topology.bytes, 0);
+        assert!((0..SITES_MAX).all(|n| topology.put(&n.to_string(), view("s", 1, "A"))));
+        assert!(!topology.put("one more", view("s", 1, "A")));
+    }
+}
