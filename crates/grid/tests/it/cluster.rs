@@ -125,7 +125,7 @@ pub(crate) fn address(n: usize) -> Address {
     Address::Uuid(Uuid { most: 7, least: n as u64 + 1 })
 }
 
-fn number(address: &Address) -> usize {
+pub(crate) fn number(address: &Address) -> usize {
     address.uuid().map_or(0, |uuid| uuid.least as usize - 1)
 }
 

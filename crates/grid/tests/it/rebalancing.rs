@@ -6,7 +6,7 @@ use bytes::Bytes;
 use consort_grid::{CacheConfig, CacheMode, Outcome};
 
 use crate::clients::{Clients, TIMEOUT};
-use crate::cluster::{Cluster, address};
+use crate::cluster::{Cluster, address, number};
 use crate::listening::put;
 use crate::seeds::every_seed;
 use crate::swarm::{check_history, work};
@@ -190,6 +190,15 @@ pub(crate) fn check(seed: u64, is_told: bool) {
     cluster.check_agreement();
 }
 
+/// Whether more than half of the last stable topology's members stay without this one.
+fn have_majority(cluster: &Cluster, without: usize) -> bool {
+    let id = cluster.cache();
+    let mut topologies = cluster.members.iter().flatten().filter_map(|member| member.node.topology(id));
+    let Some(topology) = topologies.next() else { return true };
+    let stays = |n: usize| n != without && cluster.members[n].as_ref().is_some_and(|one| !one.is_leaving);
+    2 * topology.quorum.iter().filter(|member| stays(number(member))).count() > topology.quorum.len()
+}
+
 /// Returns the member that has joined, if one has.
 fn change(cluster: &mut Cluster) -> Option<usize> {
     if !cluster.rng.chance(0.004) || !cluster.all_have_topology() {
@@ -202,7 +211,7 @@ fn change(cluster: &mut Cluster) -> Option<usize> {
         // A member without segments leaves at once: together with a crash, that would be most votes.
         1 if cluster.staying_count() > 1 && cluster.has_owners(1) => cluster.leave(one),
         // Another owner has each of its entries, and most votes stay.
-        2 if cluster.staying_count() > 2 && cluster.has_owners(2) => {
+        2 if cluster.staying_count() > 2 && cluster.has_owners(2) && have_majority(cluster, one) => {
             cluster.crash(one);
             cluster.deliver_views(false);
         }
