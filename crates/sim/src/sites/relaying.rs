@@ -136,7 +136,13 @@ fn may_change(world: &World<Sites>, id: Id, before: &Latest, path: &Path, bridge
             let was_first = |view: &View| view.members().first() == Some(&node.address);
             !node.is_alive() || node.views_between(*relayed_at, now).any(|view| !was_first(view))
         }),
-        _ => lacked(&world.nodes[bridge], &old.to) || lacked(&world.nodes[path.from], &sender.address),
+        // A site master that was none meanwhile has a new bridge and chooses anew.
+        _ => {
+            let from = &world.nodes[path.from];
+            lacked(&world.nodes[bridge], &old.to)
+                || lacked(from, &sender.address)
+                || lacked_master(from, &from.address)
+        }
     }
 }
 
