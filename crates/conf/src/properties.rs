@@ -7,7 +7,7 @@ use thiserror::Error;
 pub struct Property {
     /// Counted from 1.
     pub line: usize,
-    /// The part before the first `=` or `:`, without spaces around it.
+    /// The part before the first `=` or `:`, without spaces around it that are not escaped.
     pub name: String,
     /// The rest, without spaces before it.
     pub value: String,
@@ -87,10 +87,17 @@ fn property(line: usize, text: &str) -> Result<Option<Property>, PropertiesError
     });
     let Some((at, _)) = separator else { return Ok(None) };
     let incomplete = || PropertiesError { line, reason: "an escape is not complete".to_owned() };
-    // Spaces that count are escaped.
-    let name = read(text[..at].trim_end()).ok_or_else(incomplete)?;
+    let name = read(without_last_spaces(&text[..at])).ok_or_else(incomplete)?;
     let value = read(text[at + 1..].trim_start()).ok_or_else(incomplete)?;
     Ok(Some(Property { line, name, value }))
+}
+
+/// An escaped space is part of the name.
+fn without_last_spaces(name: &str) -> &str {
+    let rest = name.trim_end();
+    let backslashes = rest.len() - rest.trim_end_matches('\\').len();
+    let first_space = name[rest.len()..].chars().next().filter(|_| backslashes % 2 == 1);
+    &name[..rest.len() + first_space.map_or(0, char::len_utf8)]
 }
 
 /// A unit of UTF-16: characters beyond 16 bits are two escapes.
@@ -130,9 +137,20 @@ mod tests {
     #[test]
     fn written_properties_are_read_again() {
         for value in ["", "a b", " a", "#1", "a=b:c\\d!", "\u{1f600}\n\tz", "ü"] {
-            let line = write_property("na=me ü", value);
-            assert!(line.is_ascii() && line.lines().count() == 1, "{line}");
-            assert_eq!(read(&line), [("na=me ü".to_owned(), value.to_owned())], "{line}");
+            for name in ["na=me ü", "a ", "a\\", "a\\ "] {
+                let line = write_property(name, value);
+                assert!(line.is_ascii() && line.lines().count() == 1, "{line}");
+                assert_eq!(read(&line), [(name.to_owned(), value.to_owned())], "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_escaped_spaces_at_the_end_of_a_name_count() {
+        for (text, name) in
+            [("a\\ =b", "a "), ("a\\  =b", "a "), ("a\\\\ =b", "a\\"), ("a =b", "a"), (" =b", "")]
+        {
+            assert_eq!(read(text), [(name.to_owned(), "b".to_owned())], "{text}");
         }
     }
 
