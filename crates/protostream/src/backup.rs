@@ -1,5 +1,5 @@
-//! Entries in the archives of Infinispan's backups (`org.infinispan.persistence.server.core`, releases 12 to 16). In a `.dat` file
-//! each stands behind its length, four bytes, the highest first.
+//! Entries in the archives of Infinispan's backups (`org.infinispan.persistence.server.core`, the layout of release 12 and later). In a
+//! `.dat` file each entry follows its length in four bytes, big-endian.
 
 use bytes::Bytes;
 use thiserror::Error;

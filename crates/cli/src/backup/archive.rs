@@ -1,4 +1,4 @@
-//! The archives of Infinispan's backups (releases 12 to 16): a ZIP file with `manifest.properties` and a directory for each cache
+//! The archives of Infinispan's backups (the layout of release 12 and later): a ZIP file with `manifest.properties` and a directory for each cache
 //! manager. That has `container.properties`, which lists the names of caches, counters and schemas, and
 //!
 //! * `caches/NAME/NAME.xml`, the definition, and `caches/NAME/NAME.dat`, the entries;
@@ -6,7 +6,7 @@
 //! * `proto-schemas/NAME`, one schema each.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,8 @@ use anyhow::{Context, bail, ensure};
 use consort_conf::{read_properties, write_property};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+use super::ERRORS;
 
 /// The name of the cache manager: that of Infinispan's server by default.
 const CONTAINER: &str = "default";
@@ -24,14 +26,15 @@ const COUNTERS: &str = "counters/counters.dat";
 const CONTAINERS: &str = "containers";
 const VERSION: &str = "version";
 
-/// The release of Infinispan whose layout this is. Infinispan refuses releases before the oldest one.
+/// The version that archives of this command name: Infinispan's release with which they are tested.
 const INFINISPAN: &str = "16.0.7";
+/// The first release with this layout. Infinispan refuses archives that name an older one.
 const OLDEST: u32 = 12;
 
-/// Of properties, definitions and schemas, in bytes. A server's limit of definitions is 1 MiB.
+/// The limit of each file of properties, definition and schema. A server's limit of definitions is 1 MiB.
 const TEXT_BYTES_MAX: u64 = 16 << 20;
 const PROPERTIES_MAX: usize = 1_000;
-/// Of an entry with its metadata: a server's limits of keys and values together are less.
+/// The limit of an entry with its metadata. A server's limits of keys and values together are less.
 const ENTRY_BYTES_MAX: u32 = 192 << 20;
 
 /// The names that an archive lists.
@@ -49,27 +52,34 @@ const COUNTER_NAMES: &str = "counters";
 const SCHEMAS: &str = "proto-schemas";
 const OTHERS: [&str; 2] = ["templates", "tasks"];
 
-fn listed(names: &[String]) -> anyhow::Result<String> {
-    let wrong = names.iter().find(|name| name.contains(',') || name.is_empty());
-    if let Some(name) = wrong {
-        bail!("the name {name:?} has a comma: Infinispan's archives separate names by commas");
-    }
+/// Checks that an archive can list the name.
+pub(super) fn check_name(name: &str) -> anyhow::Result<()> {
+    ensure!(!name.is_empty(), "a name is empty, which Infinispan's archives cannot list");
+    ensure!(
+        !name.contains(','),
+        "the name {name:?} has a comma, which separates names in Infinispan's archives"
+    );
+    Ok(())
+}
+
+fn join_names(names: &[String]) -> anyhow::Result<String> {
+    names.iter().try_for_each(|name| check_name(name))?;
     Ok(names.join(","))
 }
 
-fn names(list: &str) -> Vec<String> {
+fn split_names(list: &str) -> Vec<String> {
     list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-fn within(container: &str, path: &str) -> String {
+fn path_in(container: &str, path: &str) -> String {
     format!("{CONTAINERS}/{container}/{path}")
 }
 
-fn of_cache(name: &str, extension: &str) -> String {
+fn path_of_cache(name: &str, extension: &str) -> String {
     format!("{CACHES}/{name}/{name}.{extension}")
 }
 
-/// An archive that is being written beside its place. Without [`end`](Self::end) it is removed.
+/// An archive that is being written beside its place. Without [`finish`](Self::finish) it is removed.
 pub(super) struct Writer {
     zip: Option<ZipWriter<BufWriter<File>>>,
     partial: PathBuf,
@@ -85,11 +95,17 @@ impl Writer {
         partial.push(".partial");
         let partial = path.with_file_name(partial);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
+        if matches!(&file, Err(error) if error.kind() == ErrorKind::AlreadyExists) {
+            bail!(
+                "{} exists: a backup is running, or one was killed; remove the file if none is running",
+                partial.display()
+            );
+        }
         let file = file.with_context(|| format!("creating {}", partial.display()))?;
         let mut writer =
             Self { zip: Some(ZipWriter::new(BufWriter::new(file))), partial, path: path.to_owned() };
         let manifest = write_property(CONTAINERS, CONTAINER) + &write_property(VERSION, INFINISPAN);
-        writer.text(MANIFEST, &manifest)?;
+        writer.write_text(MANIFEST, &manifest)?;
         Ok(writer)
     }
 
@@ -97,7 +113,7 @@ impl Writer {
         self.zip.as_mut().expect("the archive has not ended")
     }
 
-    fn start(&mut self, name: &str) -> anyhow::Result<()> {
+    fn start_file(&mut self, name: &str) -> anyhow::Result<()> {
         let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
         // Entries may have more than 4 GiB.
         let partial = self.partial.clone();
@@ -110,43 +126,43 @@ impl Writer {
         self.zip().write_all(bytes).with_context(|| format!("writing {}", partial.display()))
     }
 
-    fn text(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
-        self.start(name)?;
+    fn write_text(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
+        self.start_file(name)?;
         self.write(text.as_bytes())
     }
 
-    /// Begins a cache; its entries follow with [`entry`](Self::entry).
-    pub(super) fn cache(&mut self, name: &str, definition: &str) -> anyhow::Result<()> {
-        self.text(&within(CONTAINER, &of_cache(name, "xml")), &document(definition))?;
-        self.start(&within(CONTAINER, &of_cache(name, "dat")))
+    /// Begins a cache; its entries follow with [`write_entry`](Self::write_entry).
+    pub(super) fn begin_cache(&mut self, name: &str, definition: &str) -> anyhow::Result<()> {
+        self.write_text(&path_in(CONTAINER, &path_of_cache(name, "xml")), &to_document(definition))?;
+        self.start_file(&path_in(CONTAINER, &path_of_cache(name, "dat")))
     }
 
-    /// Begins the counters; they follow with [`entry`](Self::entry).
-    pub(super) fn counters(&mut self) -> anyhow::Result<()> {
-        self.start(&within(CONTAINER, COUNTERS))
+    /// Begins the counters; they follow with [`write_entry`](Self::write_entry).
+    pub(super) fn begin_counters(&mut self) -> anyhow::Result<()> {
+        self.start_file(&path_in(CONTAINER, COUNTERS))
     }
 
-    pub(super) fn entry(&mut self, message: &[u8]) -> anyhow::Result<()> {
+    pub(super) fn write_entry(&mut self, message: &[u8]) -> anyhow::Result<()> {
         let length = u32::try_from(message.len()).ok().filter(|length| *length <= ENTRY_BYTES_MAX);
         let length = length.with_context(|| format!("an entry has {} bytes", message.len()))?;
         self.write(&length.to_be_bytes())?;
         self.write(message)
     }
 
-    pub(super) fn schema(&mut self, name: &str, text: &[u8]) -> anyhow::Result<()> {
-        self.start(&within(CONTAINER, &format!("{SCHEMAS}/{name}")))?;
+    pub(super) fn write_schema(&mut self, name: &str, text: &[u8]) -> anyhow::Result<()> {
+        self.start_file(&path_in(CONTAINER, &format!("{SCHEMAS}/{name}")))?;
         self.write(text)
     }
 
     /// Lists the contents, and gives the file its name once the disk has it.
-    pub(super) fn end(mut self, contents: &Contents) -> anyhow::Result<()> {
+    pub(super) fn finish(mut self, contents: &Contents) -> anyhow::Result<()> {
         let mut text = String::new();
         for (kind, names) in
             [(CACHES, &contents.caches), (COUNTER_NAMES, &contents.counters), (SCHEMAS, &contents.schemas)]
         {
-            text += &write_property(kind, &listed(names)?);
+            text += &write_property(kind, &join_names(names)?);
         }
-        self.text(&within(CONTAINER, PROPERTIES), &text)?;
+        self.write_text(&path_in(CONTAINER, PROPERTIES), &text)?;
         let zip = self.zip.take().expect("the archive has not ended");
         let file = zip.finish()?.into_inner().map_err(|error| error.into_error());
         file.and_then(|file| file.sync_all())
@@ -159,14 +175,14 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Does not write the rest of an archive that has failed.
+        // Writes the end of the archive, which may fail as the writes before it: then `zip` prints the error, too.
         drop(self.zip.take());
         let _ = std::fs::remove_file(&self.partial);
     }
 }
 
 /// Infinispan reads whole documents only.
-fn document(definition: &str) -> String {
+fn to_document(definition: &str) -> String {
     let definition = definition.trim();
     let definition = match definition.strip_prefix("<?xml") {
         Some(rest) => rest.split_once("?>").map_or(rest, |(_, rest)| rest.trim_start()),
@@ -195,7 +211,7 @@ impl Reader {
         let zip = zip.with_context(|| format!("{} is no complete ZIP file", path.display()))?;
         let (container, contents) = (String::new(), Contents::default());
         let mut reader = Self { zip, path: path.to_owned(), container, contents };
-        let manifest = reader.properties(MANIFEST)?;
+        let manifest = reader.read_properties(MANIFEST)?;
         let of =
             |name: &str| manifest.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         let version =
@@ -204,7 +220,7 @@ impl Reader {
         if major.is_none_or(|major| major < OLDEST) {
             bail!("{} was written by Infinispan {version}; {OLDEST}.0 is the oldest", path.display());
         }
-        let containers = names(&of(CONTAINERS).unwrap_or_default());
+        let containers = split_names(&of(CONTAINERS).unwrap_or_default());
         let [container] = &containers[..] else {
             bail!(
                 "{} has {} cache managers, not one: {}",
@@ -214,12 +230,16 @@ impl Reader {
             );
         };
         reader.container = container.clone();
-        for (kind, list) in reader.properties(&within(container, PROPERTIES))? {
-            let all = names(&list);
+        for (kind, list) in reader.read_properties(&path_in(container, PROPERTIES))? {
+            let all = split_names(&list);
             match &*kind {
                 CACHES => reader.contents.caches = all,
                 COUNTER_NAMES => reader.contents.counters = all,
-                SCHEMAS => reader.contents.schemas = all,
+                // Servers make the errors of schemas anew.
+                SCHEMAS => {
+                    reader.contents.schemas =
+                        all.into_iter().filter(|name| !name.ends_with(ERRORS)).collect();
+                }
                 _ if OTHERS.contains(&&*kind) && !all.is_empty() => reader.contents.others.push((kind, all)),
                 _ => {}
             }
@@ -227,7 +247,7 @@ impl Reader {
         Ok(reader)
     }
 
-    fn text(&mut self, name: &str) -> anyhow::Result<String> {
+    fn read_text(&mut self, name: &str) -> anyhow::Result<String> {
         let place = format!("{name} of {}", self.path.display());
         let mut text = String::new();
         let file = self.zip.by_name(name).with_context(|| place.clone())?;
@@ -236,32 +256,32 @@ impl Reader {
         Ok(text)
     }
 
-    fn properties(&mut self, name: &str) -> anyhow::Result<Vec<(String, String)>> {
-        let text = self.text(name)?;
+    fn read_properties(&mut self, name: &str) -> anyhow::Result<Vec<(String, String)>> {
+        let text = self.read_text(name)?;
         let all = read_properties(&text, PROPERTIES_MAX);
         let all = all.with_context(|| format!("{name} of {}", self.path.display()))?;
         Ok(all.into_iter().map(|one| (one.name, one.value)).collect())
     }
 
-    pub(super) fn definition(&mut self, cache: &str) -> anyhow::Result<String> {
-        self.text(&within(&self.container.clone(), &of_cache(cache, "xml")))
+    pub(super) fn read_definition(&mut self, cache: &str) -> anyhow::Result<String> {
+        self.read_text(&path_in(&self.container.clone(), &path_of_cache(cache, "xml")))
     }
 
-    pub(super) fn schema(&mut self, name: &str) -> anyhow::Result<String> {
-        self.text(&within(&self.container.clone(), &format!("{SCHEMAS}/{name}")))
+    pub(super) fn read_schema(&mut self, name: &str) -> anyhow::Result<String> {
+        self.read_text(&path_in(&self.container.clone(), &format!("{SCHEMAS}/{name}")))
     }
 
     /// The entries of a cache, without their lengths.
-    pub(super) fn entries(&mut self, cache: &str) -> anyhow::Result<Messages<impl Read>> {
-        self.messages(of_cache(cache, "dat"))
+    pub(super) fn open_entries(&mut self, cache: &str) -> anyhow::Result<Messages<impl Read>> {
+        self.open_messages(path_of_cache(cache, "dat"))
     }
 
-    pub(super) fn counters(&mut self) -> anyhow::Result<Messages<impl Read>> {
-        self.messages(COUNTERS.to_owned())
+    pub(super) fn open_counters(&mut self) -> anyhow::Result<Messages<impl Read>> {
+        self.open_messages(COUNTERS.to_owned())
     }
 
-    fn messages(&mut self, path: String) -> anyhow::Result<Messages<impl Read>> {
-        let name = within(&self.container, &path);
+    fn open_messages(&mut self, path: String) -> anyhow::Result<Messages<impl Read>> {
+        let name = path_in(&self.container, &path);
         let place = format!("{name} of {}", self.path.display());
         let file = self.zip.by_name(&name).with_context(|| place.clone())?;
         Ok(Messages { file: BufReader::with_capacity(256 << 10, file), place })
@@ -335,14 +355,14 @@ mod tests {
     fn write(path: &Path, caches: &[&str]) -> anyhow::Result<()> {
         let mut writer = Writer::begin(path)?;
         for cache in caches {
-            writer.cache(cache, "<?xml version=\"1.0\"?>\n<local-cache/>")?;
-            writer.entry(cache.as_bytes())?;
-            writer.entry(&[b'x'; 300_000])?;
+            writer.begin_cache(cache, "<?xml version=\"1.0\"?>\n<local-cache/>")?;
+            writer.write_entry(cache.as_bytes())?;
+            writer.write_entry(&[b'x'; 300_000])?;
         }
-        writer.counters()?;
-        writer.entry(b"one")?;
-        writer.schema("a/b.proto", b"syntax")?;
-        writer.end(&contents(caches))
+        writer.begin_counters()?;
+        writer.write_entry(b"one")?;
+        writer.write_schema("a/b.proto", b"syntax")?;
+        writer.finish(&contents(caches))
     }
 
     fn error(result: anyhow::Result<impl Sized>) -> String {
@@ -356,31 +376,37 @@ mod tests {
         assert_eq!(directory.files(), 1);
         let mut reader = Reader::open(&directory.file()).unwrap();
         assert_eq!(reader.contents, contents(&["shop", "übér"]));
-        let definition = reader.definition("übér").unwrap();
+        let definition = reader.read_definition("übér").unwrap();
         assert!(
             definition.starts_with("<?xml") && definition.contains("<caches>\n<local-cache/>\n"),
             "{definition}"
         );
         assert_eq!(definition.matches("<?xml").count(), 1);
-        let mut entries = reader.entries("übér").unwrap();
+        let mut entries = reader.open_entries("übér").unwrap();
         assert_eq!(entries.next().unwrap().as_deref(), Some("übér".as_bytes()));
         assert_eq!(entries.next().unwrap().map(|entry| entry.len()), Some(300_000));
         assert_eq!(entries.next().unwrap(), None);
         drop(entries);
-        assert_eq!(reader.counters().unwrap().next().unwrap().as_deref(), Some(&b"one"[..]));
-        assert_eq!(reader.schema("a/b.proto").unwrap(), "syntax");
-        assert!(error(reader.entries("none").map(drop)).contains("containers/default/caches/none/none.dat"));
+        assert_eq!(reader.open_counters().unwrap().next().unwrap().as_deref(), Some(&b"one"[..]));
+        assert_eq!(reader.read_schema("a/b.proto").unwrap(), "syntax");
+        assert!(
+            error(reader.open_entries("none").map(drop)).contains("containers/default/caches/none/none.dat")
+        );
     }
 
     #[test]
     fn file_is_complete_or_absent() {
         let directory = Directory::new("absent");
         let mut writer = Writer::begin(&directory.file()).unwrap();
-        writer.cache("shop", "<local-cache/>").unwrap();
-        assert!(error(Writer::begin(&directory.file()).map(drop)).contains("a.zip.partial"));
+        writer.begin_cache("shop", "<local-cache/>").unwrap();
+        assert!(
+            error(Writer::begin(&directory.file()).map(drop))
+                .contains("a.zip.partial exists: a backup is running, or one was killed; remove the file")
+        );
         drop(writer);
         assert_eq!(directory.files(), 0);
         assert!(error(write(&directory.file(), &["a,b"])).contains("\"a,b\" has a comma"));
+        assert!(error(write(&directory.file(), &[""])).contains("a name is empty"));
         assert_eq!(directory.files(), 0);
         write(&directory.file(), &["shop"]).unwrap();
         let before = std::fs::read(directory.file()).unwrap();
@@ -401,7 +427,7 @@ mod tests {
         changed[at] ^= 0x55;
         std::fs::write(directory.file(), changed).unwrap();
         let mut reader = Reader::open(&directory.file()).unwrap();
-        let mut entries = reader.entries("shop").unwrap();
+        let mut entries = reader.open_entries("shop").unwrap();
         let wrong =
             std::iter::from_fn(|| entries.next().transpose()).find_map(Result::err).expect("an error");
         assert!(format!("{wrong:#}").contains("shop.dat of "), "{wrong:#}");
@@ -412,8 +438,11 @@ mod tests {
         let mut zip = ZipWriter::new(File::create(&path).unwrap());
         for (name, bytes) in [
             (MANIFEST.to_owned(), manifest.as_bytes()),
-            (within(CONTAINER, PROPERTIES), b"caches=shop\ntasks=a,b\ntemplates=\n"),
-            (within(CONTAINER, &of_cache("shop", "dat")), data),
+            (
+                path_in(CONTAINER, PROPERTIES),
+                b"caches=shop\ntasks=a,b\ntemplates=\nproto-schemas=a.proto,a.proto.errors\n",
+            ),
+            (path_in(CONTAINER, &path_of_cache("shop", "dat")), data),
         ] {
             zip.start_file(name, SimpleFileOptions::default()).unwrap();
             zip.write_all(bytes).unwrap();
@@ -440,6 +469,7 @@ mod tests {
         let path = with(&directory, "containers=default\nversion=15.0.0.Dev01\n", b"");
         let reader = Reader::open(&path).unwrap();
         assert_eq!(reader.contents.others, [("tasks".to_owned(), vec!["a".to_owned(), "b".to_owned()])]);
+        assert_eq!(reader.contents.schemas, ["a.proto"], "servers make errors of schemas");
     }
 
     #[test]
@@ -453,7 +483,7 @@ mod tests {
         ] {
             let path = with(&directory, "containers=default\nversion=16.0\n", data);
             let mut reader = Reader::open(&path).unwrap();
-            let wrong = error(reader.entries("shop").unwrap().next());
+            let wrong = error(reader.open_entries("shop").unwrap().next());
             assert!(wrong.contains(expected), "{data:?}: {wrong}");
         }
     }

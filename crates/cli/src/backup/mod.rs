@@ -1,34 +1,41 @@
 //! `consort backup` and `consort restore`: caches, counters and schemas in an archive that Infinispan reads and writes, too.
 
 mod archive;
+mod definition;
 mod restore;
 mod save;
-mod stored;
+mod stored_bytes;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use self::restore::Restore;
-pub(crate) use self::save::Backup;
-
-/// Where servers keep schemas.
-const SCHEMAS: &str = "___protobuf_metadata";
-/// Errors of schemas, which servers make anew.
-const ERRORS: &str = ".errors";
-
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use consort_procstat::grouped;
 
-/// How often a cache with many entries is reported on.
+pub(crate) use self::restore::Restore;
+pub(crate) use self::save::Backup;
+use crate::broken_pipe::print_error;
+
+/// The cache in which servers keep schemas, by name.
+const SCHEMAS: &str = "___protobuf_metadata";
+/// The end of the name of a schema's errors. Servers generate such entries when they compile the schema.
+const ERRORS: &str = ".errors";
+
+/// The time between two lines of progress.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The entries of one cache, and lines of progress on standard error.
-struct Count {
+#[derive(Debug)]
+struct CacheTally {
     cache: String,
     reported: Instant,
     entries: u64,
+    /// Of keys and values.
     bytes: u64,
 }
 
-impl Count {
+impl CacheTally {
     fn new(cache: &str) -> Self {
         Self { cache: cache.to_owned(), reported: Instant::now(), entries: 0, bytes: 0 }
     }
@@ -44,5 +51,21 @@ impl Count {
 
     fn json(&self) -> serde_json::Value {
         serde_json::json!({"name": self.cache, "entries": self.entries, "bytes": self.bytes})
+    }
+}
+
+/// The errors of single parts, after which a command continues. Each is printed at once.
+#[derive(Default, Debug)]
+struct Failures(Vec<String>);
+
+impl Failures {
+    fn add(&mut self, failure: String, error: anyhow::Error) {
+        let error = error.context(failure);
+        self.0.push(format!("{error:#}"));
+        print_error(&error, ExitCode::from(2));
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        if self.0.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) }
     }
 }

@@ -7,16 +7,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use clap::Args;
-use consort_client::{Client, ClientError, CounterConfig, CounterKind, Lifetime};
+use consort_client::{Client, ClientError, ConfigFormat, CounterConfig, CounterKind, Lifetime};
 use consort_procstat::grouped;
 use consort_protostream::backup::{BackupCounterKind, CacheEntry, CounterEntry};
 use tokio::task::JoinSet;
 
 use super::archive::Reader;
-use super::stored::{StoredCache, stored};
-use super::{Count, SCHEMAS};
+use super::definition::{ensure_same_encoding, without_aliases};
+use super::stored_bytes::{StoredCache, open_stored};
+use super::{CacheTally, Failures, SCHEMAS};
 use crate::broken_pipe::print_error;
-use crate::operator::{Target, print_text};
+use crate::operator::{Target, answered, print_text};
 
 /// Writes that wait for their responses.
 const WRITES_MAX: usize = 256;
@@ -24,13 +25,15 @@ const WRITES_BYTES_MAX: usize = 32 << 20;
 
 #[derive(Args)]
 #[command(
-    after_help = "Archives are those of `consort backup` and of Infinispan's servers 12 to 16. A cache that exists\n\
-    keeps its definition and its other entries; entries of the archive replace those of the same key.\n\
-    A missing cache is created as the archive defines it: if a server refuses the definition, create\n\
-    the cache first. Entries keep the rest of their lifetimes and get new versions; those that have expired are\n\
-    left out. A counter that exists gets the archive's value only if it has its initial value.\n\
-    With users, the command requires the role admin. The exit code is 2 if a part was not restored;\n\
-    the command names it, and restores the others.\n\n\
+    after_help = "Archives are those of `consort backup` and of Infinispan's servers (tested with 16.0; the layout is\n\
+    that of 12 and later). A cache that exists keeps its definition and its other entries; entries of the archive\n\
+    replace those of the same key. It needs the media types of the archive's definition. A missing cache is\n\
+    created as the archive defines it: if a server refuses the definition, create the cache first. It is created\n\
+    without its aliases if they are in use, and not at all if its name is an alias. Entries keep the rest of their\n\
+    lifespans, their max-idle times start anew, and they get new versions; those that have expired are left out.\n\
+    A counter that exists gets the archive's value only if it has its initial value. With users, the command\n\
+    requires the role admin. The exit code is 2 if a part was not restored; the command names it, and restores\n\
+    the others.\n\n\
     Examples:\n  \
     consort restore 2026-11-30.zip\n  \
     consort restore infinispan.zip --cache shop --at 10.0.0.1"
@@ -43,31 +46,68 @@ pub(crate) struct Restore {
     /// Restore only this cache, and no counters and schemas; repeat it for several caches
     #[arg(long = "cache", value_name = "NAME")]
     caches: Vec<String>,
-    /// Print the numbers of entries as JSON
+    /// Print the numbers of entries and the bytes of their keys and values as JSON
     #[arg(long)]
     json: bool,
 }
 
-struct Restored {
-    count: Count,
-    expired: u64,
+/// The entries of one cache.
+#[derive(Debug)]
+pub(super) struct RestoredCache {
+    pub(super) tally: CacheTally,
+    pub(super) expired: u64,
+}
+
+impl RestoredCache {
+    fn json(&self) -> serde_json::Value {
+        let mut json = self.tally.json();
+        json["expired"] = self.expired.into();
+        json
+    }
+
+    fn print(&self) {
+        let (cache, entries) = (&self.tally.cache, grouped(self.tally.entries as f64));
+        match self.expired {
+            0 => println!("{cache}: {entries} entries"),
+            expired => println!("{cache}: {entries} entries, and {} have expired", grouped(expired as f64)),
+        }
+    }
+}
+
+/// The restored parts, and those that were not.
+#[derive(Default, Debug)]
+pub(super) struct Summary {
+    pub(super) caches: Vec<RestoredCache>,
+    pub(super) counters: usize,
+    pub(super) schemas: usize,
+    pub(super) failures: Failures,
+    /// Kinds of parts that Consort does not have, with their names.
+    pub(super) skipped: Vec<String>,
+}
+
+impl Summary {
+    pub(super) fn json(&self) -> serde_json::Value {
+        let caches: Vec<_> = self.caches.iter().map(RestoredCache::json).collect();
+        serde_json::json!({"caches": caches, "counters": self.counters, "schemas": self.schemas})
+    }
 }
 
 impl Restore {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
-        Ok(match self.ask().await {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::from(2),
+        Ok(match self.restore().await {
+            Ok(summary) => summary.failures.exit_code(),
             Err(error) => print_error(&error, ExitCode::from(2)),
         })
     }
 
-    async fn ask(&self) -> anyhow::Result<bool> {
+    pub(super) async fn restore(&self) -> anyhow::Result<Summary> {
         let mut archive = self.open()?;
         let client = self.target.client()?.connect().await?;
-        let restored = self.restore(&client, &mut archive).await;
+        let restored = self.restore_all(&client, &mut archive).await;
         client.close().await;
-        restored
+        let summary = restored?;
+        self.print(&summary)?;
+        Ok(summary)
     }
 
     fn open(&self) -> anyhow::Result<Reader> {
@@ -79,80 +119,85 @@ impl Restore {
         Ok(archive)
     }
 
-    /// Returns whether all parts were restored.
-    async fn restore(&self, client: &Client, archive: &mut Reader) -> anyhow::Result<bool> {
+    async fn restore_all(&self, client: &Client, archive: &mut Reader) -> anyhow::Result<Summary> {
         let is_whole = self.caches.is_empty();
-        let mut is_complete = true;
-        let mut fail = |part: &str, error: anyhow::Error| {
-            print_error(&error.context(format!("{part} was not restored")), ExitCode::from(2));
-            is_complete = false;
-        };
-        let (mut schemas, mut counters) = (0, 0);
+        let mut summary = Summary::default();
         if is_whole {
             // First: definitions of caches may name their types.
             for name in archive.contents.schemas.clone() {
                 match restore_schema(client, &name, archive).await {
-                    Ok(()) => schemas += 1,
-                    Err(error) => fail(&format!("schema {name}"), error),
+                    Ok(()) => summary.schemas += 1,
+                    Err(error) => summary.failures.add(format!("schema {name} was not restored"), error),
                 }
             }
         }
         let existing = client.administration().names().await?;
         let caches = if is_whole { archive.contents.caches.clone() } else { self.caches.clone() };
-        let mut all = Vec::new();
         for name in caches {
             let is_new = !existing.contains(&name);
-            match restore_cache(client, &name, is_new, archive).await {
+            match restore_cache(client, &name, is_new, archive, &mut summary.failures).await {
                 Ok(restored) => {
                     if !self.json {
-                        print_cache(&restored);
+                        restored.print();
                     }
-                    all.push(restored);
+                    summary.caches.push(restored);
                 }
-                Err(error) => fail(&format!("cache {name}"), error),
+                Err(error) => summary.failures.add(format!("cache {name} was not restored"), error),
             }
         }
         if is_whole && !archive.contents.counters.is_empty() {
-            match restore_counters(client, archive, &mut fail).await {
-                Ok(count) => counters = count,
-                Err(error) => fail("a counter", error),
-            }
+            summary.counters = restore_counters(client, archive, &mut summary.failures).await;
         }
         if is_whole {
-            for (kind, names) in &archive.contents.others {
-                eprintln!("not restored, because Consort has none: {kind} {}", names.join(", "));
-            }
+            let others = archive.contents.others.iter();
+            summary.skipped = others.map(|(kind, names)| format!("{kind} {}", names.join(", "))).collect();
+        }
+        Ok(summary)
+    }
+
+    fn print(&self, summary: &Summary) -> anyhow::Result<()> {
+        for skipped in &summary.skipped {
+            eprintln!("not restored, because Consort has none: {skipped}");
         }
         if self.json {
-            let caches: Vec<_> = all.iter().map(Restored::json).collect();
-            let text = serde_json::json!({"caches": caches, "counters": counters, "schemas": schemas});
-            print_text(&format!("{text}\n"))?;
-        } else if is_whole {
-            println!("counters: {counters}\nschemas: {schemas}");
+            return print_text(&format!("{}\n", summary.json()));
         }
-        Ok(is_complete)
-    }
-}
-
-impl Restored {
-    fn json(&self) -> serde_json::Value {
-        let mut json = self.count.json();
-        json["expired"] = self.expired.into();
-        json
-    }
-}
-
-fn print_cache(restored: &Restored) {
-    let (cache, entries) = (&restored.count.cache, grouped(restored.count.entries as f64));
-    match restored.expired {
-        0 => println!("{cache}: {entries} entries"),
-        expired => println!("{cache}: {entries} entries, and {} have expired", grouped(expired as f64)),
+        if self.caches.is_empty() {
+            println!("counters: {}\nschemas: {}", summary.counters, summary.schemas);
+        }
+        Ok(())
     }
 }
 
 async fn restore_schema(client: &Client, name: &str, archive: &mut Reader) -> anyhow::Result<()> {
-    let text = archive.schema(name)?;
-    Ok(stored(client, SCHEMAS).put(&Bytes::from(name.to_owned()), &Bytes::from(text)).await?)
+    let text = archive.read_schema(name)?;
+    Ok(open_stored(client, SCHEMAS).put(&Bytes::from(name.to_owned()), &Bytes::from(text)).await?)
+}
+
+/// The number of Infinispan's error for a cache that exists. Its name may also be an alias.
+const CACHE_EXISTS: &str = "ISPN000507";
+
+async fn create_cache(
+    client: &Client,
+    name: &str,
+    definition: &str,
+    failures: &mut Failures,
+) -> anyhow::Result<()> {
+    let administration = client.administration();
+    let Err(refused) = administration.create(name, definition).await else { return Ok(()) };
+    if matches!(&refused, ClientError::Server { message, .. } if message.contains(CACHE_EXISTS)) {
+        // A write would go to the cache of the alias.
+        return Err(refused).context(
+            "the name is an alias of another cache, or another client has created the cache meanwhile; \
+             remove the alias, or repeat the command",
+        );
+    }
+    let Some(without) = without_aliases(definition) else { return Err(refused).context("the definition") };
+    if administration.create(name, &without).await.is_err() {
+        return Err(refused).context("the definition");
+    }
+    failures.add(format!("cache {name} was restored without its aliases"), refused.into());
+    Ok(())
 }
 
 async fn restore_cache(
@@ -160,14 +205,17 @@ async fn restore_cache(
     name: &str,
     is_new: bool,
     archive: &mut Reader,
-) -> anyhow::Result<Restored> {
+    failures: &mut Failures,
+) -> anyhow::Result<RestoredCache> {
+    let definition = archive.read_definition(name)?;
     if is_new {
-        let definition = archive.definition(name)?;
-        client.administration().get_or_create(name, &definition).await.context("the definition")?;
+        create_cache(client, name, &definition, failures).await?;
+    } else {
+        let existing = answered(client.administration().config(name, ConfigFormat::Xml).await)?;
+        ensure_same_encoding(&definition, &existing)?;
     }
-    let mut messages = archive.entries(name)?;
-    let mut writes = Writes { cache: stored(client, name), under_way: JoinSet::new(), bytes: 0 };
-    let mut restored = Restored { count: Count::new(name), expired: 0 };
+    let mut messages = archive.open_entries(name)?;
+    let mut writes = Writes::begin(client, name);
     let outcome = loop {
         let entry = match messages.next() {
             Ok(Some(message)) => CacheEntry::read(&message.into()).map_err(anyhow::Error::from),
@@ -175,7 +223,7 @@ async fn restore_cache(
             Err(error) => Err(error),
         };
         let written = match entry {
-            Ok(entry) => writes.put(entry, &mut restored).await,
+            Ok(entry) => writes.put(entry).await,
             Err(error) => Err(error),
         };
         if written.is_err() {
@@ -183,9 +231,9 @@ async fn restore_cache(
         }
     };
     let ended = writes.end().await;
-    let count = grouped(restored.count.entries as f64);
+    let count = grouped(writes.restored.tally.entries as f64);
     outcome.and(ended).with_context(|| format!("after {count} entries, which stay"))?;
-    Ok(restored)
+    Ok(writes.restored)
 }
 
 /// Writes of one cache that wait for their responses.
@@ -193,13 +241,19 @@ struct Writes {
     cache: StoredCache,
     under_way: JoinSet<(usize, Result<(), ClientError>)>,
     bytes: usize,
+    restored: RestoredCache,
 }
 
 impl Writes {
-    async fn put(&mut self, entry: CacheEntry, restored: &mut Restored) -> anyhow::Result<()> {
+    fn begin(client: &Client, name: &str) -> Self {
+        let restored = RestoredCache { tally: CacheTally::new(name), expired: 0 };
+        Self { cache: open_stored(client, name), under_way: JoinSet::new(), bytes: 0, restored }
+    }
+
+    async fn put(&mut self, entry: CacheEntry) -> anyhow::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
         let Some(lifetime) = rest_of_lifetime(&entry, now) else {
-            restored.expired += 1;
+            self.restored.expired += 1;
             return Ok(());
         };
         let size = entry.key.len() + entry.value.len();
@@ -209,11 +263,10 @@ impl Writes {
             self.wait().await?;
         }
         self.bytes += size;
-        let cache =
-            if lifetime.is_forever() { self.cache.clone() } else { self.cache.with_lifetime(lifetime) };
+        // Also for immortal entries: without a lifetime the server takes the default of the cache.
+        let cache = self.cache.with_lifetime(lifetime);
         let (key, value) = (entry.key, entry.value);
         self.under_way.spawn(async move { (size, cache.put(&key, &value).await) });
-        restored.count.add(size);
         Ok(())
     }
 
@@ -221,7 +274,9 @@ impl Writes {
         let Some(done) = self.under_way.join_next().await else { return Ok(()) };
         let (size, written) = done?;
         self.bytes -= size;
-        Ok(written?)
+        written?;
+        self.restored.tally.add(size);
+        Ok(())
     }
 
     /// Waits for all responses, and returns the first error.
@@ -250,21 +305,35 @@ fn rest_of_lifetime(entry: &CacheEntry, now: u64) -> Option<Lifetime> {
     Some(Lifetime { lifespan, max_idle: entry.max_idle.map(Duration::from_millis) })
 }
 
-async fn restore_counters(
-    client: &Client,
-    archive: &mut Reader,
-    fail: &mut impl FnMut(&str, anyhow::Error),
-) -> anyhow::Result<usize> {
-    let mut messages = archive.counters()?;
+/// Returns the number of restored counters.
+async fn restore_counters(client: &Client, archive: &mut Reader, failures: &mut Failures) -> usize {
+    let not_restored = |counter: &str| format!("{counter} was not restored");
+    let mut messages = match archive.open_counters() {
+        Ok(messages) => messages,
+        Err(error) => {
+            failures.add("the counters were not restored".to_owned(), error);
+            return 0;
+        }
+    };
     let mut count = 0;
-    while let Some(message) = messages.next()? {
-        let entry = CounterEntry::read(&message)?;
-        match restore_counter(client, &entry).await {
-            Ok(()) => count += 1,
-            Err(error) => fail(&format!("counter {}", entry.name), error),
+    loop {
+        let message = match messages.next() {
+            Ok(Some(message)) => message,
+            Ok(None) => return count,
+            // The place of the next counter is unknown.
+            Err(error) => {
+                failures.add("the remaining counters were not restored".to_owned(), error);
+                return count;
+            }
+        };
+        match CounterEntry::read(&message) {
+            Ok(entry) => match restore_counter(client, &entry).await {
+                Ok(()) => count += 1,
+                Err(error) => failures.add(not_restored(&format!("counter {}", entry.name)), error),
+            },
+            Err(error) => failures.add(not_restored("a counter"), error.into()),
         }
     }
-    Ok(count)
 }
 
 async fn restore_counter(client: &Client, entry: &CounterEntry) -> anyhow::Result<()> {

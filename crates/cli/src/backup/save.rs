@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -11,20 +11,27 @@ use consort_client::{Client, ConfigFormat, CounterConfig, CounterKind, Entry};
 use consort_procstat::grouped;
 use consort_protostream::backup::{BackupCounterKind, CacheEntry, CounterEntry};
 
-use super::archive::{Contents, Writer};
-use super::stored::stored;
-use super::{Count, ERRORS, SCHEMAS};
+use super::archive::{Contents, Writer, check_name};
+use super::stored_bytes::open_stored;
+use super::{CacheTally, ERRORS, Failures, SCHEMAS};
 use crate::broken_pipe::print_error;
 use crate::operator::{Target, answered, print_text};
+use crate::shutdown::Signals;
+
+/// Servers tell clients lifetimes in whole seconds, rounded down.
+const SHORTEST_LIFETIME: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 #[command(
-    after_help = "The archive has the layout of Infinispan's backups: `consort restore` and Infinispan's servers\n\
-    read it. It has every entry that is present during the whole backup exactly once, also if servers come and\n\
-    go; an entry that a client writes meanwhile has its old or its new value. Stop the writers for a\n\
-    backup of one moment. Missing: templates (caches made of them have their own definitions),\n\
-    aliases, users. Only the owner may read the file. With users, the command requires the role admin.\n\
-    The exit code is 2 for errors, after which there is no archive.\n\n\
+    after_help = "The archive has the layout of Infinispan's backups since release 12: `consort restore` and Infinispan's\n\
+    servers read it (tested with 16.0). It has every entry that is present during the whole backup exactly once,\n\
+    also if servers come and go; an entry that a client writes meanwhile has its old or its new value. If a\n\
+    server crashes after it has sent more than 64 MiB of keys of segments that are not complete, the backup\n\
+    fails with an error. Stop the writers for a consistent snapshot. Aliases are part of the definitions.\n\
+    Missing: templates (caches made of them have their own definitions) and users. Volatile caches are\n\
+    restored as permanent ones. Only the owner may read the file. With users, the command requires the role admin.\n\
+    The exit code is 2 for errors, after which there is no archive, and also if a counter or a schema is left\n\
+    out, because its name has a comma.\n\n\
     Examples:\n  \
     consort backup 2026-11-30.zip\n  \
     consort backup shop.zip --cache shop --cache stock\n  \
@@ -32,87 +39,125 @@ use crate::operator::{Target, answered, print_text};
 )]
 pub(crate) struct Backup {
     /// Archive to write; no file may have this name
-    file: PathBuf,
+    pub(super) file: PathBuf,
     #[command(flatten)]
     target: Target,
     /// Save only this cache, and no counters and schemas; repeat it for several caches
     #[arg(long = "cache", value_name = "NAME")]
     caches: Vec<String>,
-    /// Print the numbers of entries as JSON
+    /// Print the numbers of entries and the bytes of their keys and values as JSON
     #[arg(long)]
     json: bool,
 }
 
+/// The contents of a complete archive.
+#[derive(Debug)]
+pub(super) struct Summary {
+    pub(super) caches: Vec<CacheTally>,
+    pub(super) counters: usize,
+    pub(super) schemas: usize,
+    /// Parts that are not in the archive.
+    pub(super) failures: Failures,
+}
+
+impl Summary {
+    pub(super) fn json(&self) -> serde_json::Value {
+        let caches: Vec<_> = self.caches.iter().map(CacheTally::json).collect();
+        serde_json::json!({"caches": caches, "counters": self.counters, "schemas": self.schemas})
+    }
+}
+
 impl Backup {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
-        let saved = self.ask().await;
-        Ok(saved.map_or_else(|error| print_error(&error, ExitCode::from(2)), |()| ExitCode::SUCCESS))
+        let mut signals = Signals::listen()?;
+        let saved = self.save_until(signals.next()).await;
+        Ok(saved.map_or_else(
+            |error| print_error(&error, ExitCode::from(2)),
+            |summary| summary.failures.exit_code(),
+        ))
     }
 
-    async fn ask(&self) -> anyhow::Result<()> {
+    /// Removes the incomplete archive if a signal ends the backup.
+    pub(super) async fn save_until(
+        &self,
+        signal: impl Future<Output = &'static str>,
+    ) -> anyhow::Result<Summary> {
+        tokio::select! {
+            saved = self.save() => saved,
+            signal = signal => bail!("{signal}: the backup has ended without an archive"),
+        }
+    }
+
+    async fn save(&self) -> anyhow::Result<Summary> {
         let client = self.target.client()?.connect().await?;
-        let saved = self.save(&client).await;
+        let saved = self.save_all(&client).await;
         client.close().await;
-        saved
+        let summary = saved?;
+        self.print(&summary)?;
+        Ok(summary)
     }
 
-    async fn save(&self, client: &Client) -> anyhow::Result<()> {
-        let all: Vec<String> = client
-            .administration()
-            .names()
-            .await?
-            .into_iter()
-            .filter(|name| !name.starts_with("___"))
-            .collect();
+    /// Checks the names before a byte is written.
+    async fn chosen_caches(&self, client: &Client) -> anyhow::Result<Vec<String>> {
+        let all = client.administration().names().await?;
         if let Some(unknown) = self.caches.iter().find(|name| !all.contains(name)) {
             bail!("no cache has the name {unknown:?}; `consort cache ls` lists all");
         }
-        let is_whole = self.caches.is_empty();
-        let mut caches = if is_whole { all } else { self.caches.clone() };
+        let mut caches = if self.caches.is_empty() { all } else { self.caches.clone() };
         caches.sort_unstable();
         caches.dedup();
+        caches.iter().try_for_each(|name| check_name(name)).context("choose other caches with --cache")?;
+        Ok(caches)
+    }
+
+    async fn save_all(&self, client: &Client) -> anyhow::Result<Summary> {
+        let caches = self.chosen_caches(client).await?;
         let mut archive = Writer::begin(&self.file)?;
-        let mut counts = Vec::new();
+        let mut tallies = Vec::new();
         for cache in &caches {
-            let count =
+            let tally =
                 save_cache(client, cache, &mut archive).await.with_context(|| format!("cache {cache}"))?;
             if !self.json {
-                println!("{cache}: {} entries", grouped(count.entries as f64));
+                println!("{cache}: {} entries", grouped(tally.entries as f64));
             }
-            counts.push(count);
+            tallies.push(tally);
         }
         let mut contents = Contents { caches, ..Contents::default() };
-        if is_whole {
-            contents.counters = save_counters(client, &mut archive).await.context("counters")?;
-            contents.schemas = save_schemas(client, &mut archive).await.context("schemas")?;
+        let mut failures = Failures::default();
+        if self.caches.is_empty() {
+            let counters = save_counters(client, &mut archive, &mut failures).await;
+            contents.counters = counters.context("counters")?;
+            let schemas = save_schemas(client, &mut archive, &mut failures).await;
+            contents.schemas = schemas.context("schemas")?;
         }
-        archive.end(&contents)?;
+        archive.finish(&contents)?;
+        let (counters, schemas) = (contents.counters.len(), contents.schemas.len());
+        Ok(Summary { caches: tallies, counters, schemas, failures })
+    }
+
+    fn print(&self, summary: &Summary) -> anyhow::Result<()> {
         if self.json {
-            let caches: Vec<_> = counts.iter().map(Count::json).collect();
-            let (counters, schemas) = (contents.counters.len(), contents.schemas.len());
-            let text = serde_json::json!({"caches": caches, "counters": counters, "schemas": schemas});
-            return print_text(&format!("{text}\n"));
+            return print_text(&format!("{}\n", summary.json()));
         }
-        if is_whole {
-            println!("counters: {}\nschemas: {}", contents.counters.len(), contents.schemas.len());
+        if self.caches.is_empty() {
+            println!("counters: {}\nschemas: {}", summary.counters, summary.schemas);
         }
         println!("saved in {}", self.file.display());
         Ok(())
     }
 }
 
-async fn save_cache(client: &Client, name: &str, archive: &mut Writer) -> anyhow::Result<Count> {
+async fn save_cache(client: &Client, name: &str, archive: &mut Writer) -> anyhow::Result<CacheTally> {
     let definition = answered(client.administration().config(name, ConfigFormat::Xml).await)?;
-    archive.cache(name, &definition)?;
-    let mut entries = stored(client, name).entries_with_metadata();
-    let mut count = Count::new(name);
+    archive.begin_cache(name, &definition)?;
+    let mut entries = open_stored(client, name).entries_with_metadata();
+    let mut tally = CacheTally::new(name);
     while let Some(entry) = entries.next().await {
         let (key, entry) = entry?;
-        let message = entry_of(key, entry).write();
-        count.add(message.len());
-        archive.entry(&message)?;
+        tally.add(key.len() + entry.value.len());
+        archive.write_entry(&entry_of(key, entry).write())?;
     }
-    Ok(count)
+    Ok(tally)
 }
 
 fn milliseconds(at: SystemTime) -> u64 {
@@ -121,27 +166,43 @@ fn milliseconds(at: SystemTime) -> u64 {
 
 fn entry_of(key: Bytes, entry: Entry<Bytes>) -> CacheEntry {
     let lifetime = entry.lifetime;
+    // An entry with a lifetime of less than a second has not expired.
+    let time = |time: Option<Duration>| time.map(|time| time.max(SHORTEST_LIFETIME).as_millis() as u64);
     CacheEntry {
         key,
         value: entry.value,
         version: Some(entry.version.0),
-        lifespan: lifetime.lifespan.map(|time| time.as_millis() as u64),
-        max_idle: lifetime.max_idle.map(|time| time.as_millis() as u64),
+        lifespan: time(lifetime.lifespan),
+        max_idle: time(lifetime.max_idle),
         created: entry.created.map(milliseconds),
         last_used: entry.last_used.map(milliseconds),
     }
 }
 
-async fn save_counters(client: &Client, archive: &mut Writer) -> anyhow::Result<Vec<String>> {
+async fn save_counters(
+    client: &Client,
+    archive: &mut Writer,
+    failures: &mut Failures,
+) -> anyhow::Result<Vec<String>> {
     let mut names = client.counter_names().await?;
     names.sort_unstable();
-    archive.counters()?;
+    names.retain(|name| is_listable("counter", name, failures));
+    archive.begin_counters()?;
     for name in &names {
         let counter = client.counter(name);
         let (config, value) = (counter.config().await?, counter.get().await?);
-        archive.entry(&counter_of(name, &config, value).write())?;
+        archive.write_entry(&counter_of(name, &config, value).write())?;
     }
     Ok(names)
+}
+
+fn is_listable(kind: &str, name: &str, failures: &mut Failures) -> bool {
+    let checked = check_name(name);
+    let is_listable = checked.is_ok();
+    if let Err(error) = checked {
+        failures.add(format!("a {kind} was not saved"), error);
+    }
+    is_listable
 }
 
 fn counter_of(name: &str, config: &CounterConfig, value: i64) -> CounterEntry {
@@ -158,18 +219,41 @@ fn counter_of(name: &str, config: &CounterConfig, value: i64) -> CounterEntry {
     }
 }
 
-async fn save_schemas(client: &Client, archive: &mut Writer) -> anyhow::Result<Vec<String>> {
+async fn save_schemas(
+    client: &Client,
+    archive: &mut Writer,
+    failures: &mut Failures,
+) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
-    let mut schemas = stored(client, SCHEMAS).entries();
+    let mut schemas = open_stored(client, SCHEMAS).entries();
     while let Some(schema) = schemas.next().await {
         let (name, text) = schema?;
         let name = String::from_utf8(name.to_vec()).context("the name of a schema")?;
-        if name.ends_with(ERRORS) {
+        if name.ends_with(ERRORS) || !is_listable("schema", &name, failures) {
             continue;
         }
-        archive.schema(&name, &text)?;
+        archive.write_schema(&name, &text)?;
         names.push(name);
     }
     names.sort_unstable();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_client::{Lifetime, Version};
+
+    use super::*;
+
+    #[test]
+    fn lifetime_below_a_second_is_saved_as_a_second() {
+        let of = |max_idle: Option<Duration>| {
+            let lifetime = Lifetime { lifespan: None, max_idle };
+            let (version, value) = (Version(1), Bytes::new());
+            entry_of(Bytes::new(), Entry { value, version, lifetime, created: None, last_used: None })
+                .max_idle
+        };
+        assert_eq!(of(Some(Duration::ZERO)), Some(1_000));
+        assert_eq!((of(Some(Duration::from_secs(7))), of(None)), (Some(7_000), None));
+    }
 }
