@@ -21,6 +21,7 @@ mod address;
 mod batch;
 mod consumption;
 mod context;
+mod count_per_second;
 mod credit;
 mod digest;
 mod event;
@@ -63,6 +64,7 @@ use consort_testbed::vectors;
 pub use address::{Address, AddressBook, ExtAddress, ExtKind, IpAddress, PhysAddr, Uuid};
 pub use batch::{HeaderIds, MessageBatch};
 pub use context::{DropReason, Drops, Severity, Shared};
+pub use count_per_second::CountPerSecond;
 pub use credit::OwedCredits;
 pub use digest::{Digest, DigestEntry, SeqnoList};
 pub use event::{

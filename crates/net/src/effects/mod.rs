@@ -1,5 +1,4 @@
 mod blocking;
-mod handshakes;
 mod in_process;
 mod multicast_group;
 mod port_probe;

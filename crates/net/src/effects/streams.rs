@@ -10,11 +10,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use consort_group::{ConnId, Outcome, PhysAddr, StreamOptions, StreamSecurity, Time, Token};
+use consort_group::{ConnId, CountPerSecond, Outcome, PhysAddr, StreamOptions, StreamSecurity, Time, Token};
 use tokio::net::TcpListener;
 
 use super::Outcomes;
-use super::handshakes::HandshakesInSecond;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::tcp::stream::{Opening, SocketOptions, Stream};
 use crate::tcp::tls::Tls;
@@ -25,6 +24,11 @@ const STREAMS_MAX: usize = 4_096;
 
 /// Accepted connections in the TLS handshake; one more closes the oldest of them.
 const HANDSHAKES_MAX: usize = 256;
+
+/// Handshakes that programs may cause in a second by connecting to the server of a key exchange; further connections are closed,
+/// and members try again when the message with the key's version is repeated. Each costs the driver about a millisecond with an
+/// RSA key of 2,048 bits.
+const HANDSHAKES_PER_SECOND_MAX: u32 = 500;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -135,7 +139,9 @@ pub(super) struct Streams {
     /// It is [`STREAMS_MAX`] except in tests.
     streams_max: usize,
     /// Of key exchanges. Those of the transport's streams are bounded by [`HANDSHAKES_MAX`] alone.
-    handshakes: HandshakesInSecond,
+    handshakes: CountPerSecond,
+    /// It is [`HANDSHAKES_PER_SECOND_MAX`] except in tests.
+    handshakes_per_second_max: u32,
     warnings: RateLimitedWarnings,
 }
 
@@ -153,7 +159,8 @@ impl Streams {
             spare: BytesMut::new(),
             drain_time: DRAIN_TIME,
             streams_max: STREAMS_MAX,
-            handshakes: HandshakesInSecond::default(),
+            handshakes: CountPerSecond::default(),
+            handshakes_per_second_max: HANDSHAKES_PER_SECOND_MAX,
             warnings: RateLimitedWarnings::default(),
         }
     }
@@ -396,9 +403,12 @@ impl Streams {
             self.warnings.count(now, "too_many_streams", || format!("connection from {from} closed"));
             return;
         }
-        if options.security == StreamSecurity::KeyExchange && !self.handshakes.begin(now) {
-            self.warnings.count(now, "too_many_handshakes", || format!("connection from {from} closed"));
-            return;
+        if options.security == StreamSecurity::KeyExchange {
+            if !self.handshakes.is_below(now, self.handshakes_per_second_max) {
+                self.warnings.count(now, "too_many_handshakes", || format!("connection from {from} closed"));
+                return;
+            }
+            self.handshakes.add();
         }
         // An IPv6 socket has IPv4 peers, too.
         let peer = PhysAddr::from(SocketAddr::new(from.ip().to_canonical(), from.port()));
@@ -809,7 +819,7 @@ mod tests {
     async fn handshakes_of_a_key_exchange_in_a_second_are_bounded() {
         let options = StreamOptions { security: StreamSecurity::KeyExchange, ..OPTIONS };
         let mut table = Table::with(options, Some(crate::tcp::key_exchange_tls::tests::tls("handshakes")));
-        table.streams.handshakes = HandshakesInSecond::with_most(2);
+        table.streams.handshakes_per_second_max = 2;
         let mut peers = Vec::new();
         for _ in 0..3 {
             peers.push(TcpStream::connect(table.at).await.unwrap());

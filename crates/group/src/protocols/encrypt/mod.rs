@@ -10,14 +10,12 @@
 
 mod asym;
 mod cipher;
-mod count_per_second;
 mod key;
 mod message_cipher;
 
 pub use self::asym::{AsymEncrypt, AsymEncryptConfig, KeyPair};
 pub(super) use self::cipher::EcbKey;
 use self::cipher::Mode;
-pub(super) use self::count_per_second::CountPerSecond;
 pub use self::key::RandomBytes;
 use self::message_cipher::{MessageCipher, Vectors, checked_mode, decrypt_batch, hex, warn_if_ecb};
 pub use crate::SecretKey;

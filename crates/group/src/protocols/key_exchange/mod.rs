@@ -1,4 +1,5 @@
-//! Exchanges of the group's key for ASYM_ENCRYPT: layers below it that fetch the key and serve it to others (facts section 22.4).
+//! The key exchanges of ASYM_ENCRYPT (facts section 22.4): layers below it that serve this member's key of the group to other members,
+//! and fetch a key from the member that has it.
 
 mod dh;
 mod ssl;

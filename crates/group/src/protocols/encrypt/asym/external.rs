@@ -9,11 +9,11 @@ use bytes::Bytes;
 use super::down::{drop_without_key, is_retransmission};
 use super::key_ring::SharedKey;
 use super::{AsymEncrypt, ID, Received};
-use crate::protocols::encrypt::{CountPerSecond, FETCH_KEY};
+use crate::protocols::encrypt::FETCH_KEY;
 use crate::wire;
 use crate::{
-    Address, Cx, DropReason, EncryptHeader, Event, GmsKind, HeaderBody, KeyRequest, Message, Payload,
-    SecretKey, Time, View,
+    Address, CountPerSecond, Cx, DropReason, EncryptHeader, Event, GmsKind, HeaderBody, KeyRequest, Message,
+    Payload, SecretKey, Time, View,
 };
 
 /// The keys that are fetched at once. A group has one new key at a time, and a merge another. One more ends the oldest fetch,

@@ -27,13 +27,13 @@ use self::external::PendingKeys;
 pub use self::key_pair::KeyPair;
 use self::key_ring::{FORMER_KEY_TIME, KeyRing, SharedKey};
 use self::public_keys::PublicKeys;
+use super::RandomBytes;
 use super::cipher::Mode;
 use super::message_cipher::{Vectors, checked_mode, decrypt_batch, has_payload, hex, warn_if_ecb};
-use super::{CountPerSecond, RandomBytes};
 use crate::wire::KEY_BLOCK_MEMBERS_MAX;
 use crate::{
-    Address, Control, Cx, Event, GmsHeader, HeaderBody, MergeId, Message, MessageBatch, Pass, ProbeOut,
-    Protocol, ProtocolId, StackCount, Time, View, ViewId,
+    Address, Control, CountPerSecond, Cx, Event, GmsHeader, HeaderBody, MergeId, Message, MessageBatch, Pass,
+    ProbeOut, Protocol, ProtocolId, StackCount, Time, View, ViewId,
 };
 
 crate::properties! {

@@ -11,10 +11,10 @@ use bytes::Bytes;
 
 use self::keys::{DhPair, Group, PublicKey, Unusable};
 use super::{FETCHES_MAX, TOO_MANY, check_algorithm, report_failure};
-use crate::protocols::encrypt::{CountPerSecond, EcbKey, RandomBytes};
+use crate::protocols::encrypt::{EcbKey, RandomBytes};
 use crate::{
-    Address, Control, Cx, DhHeader, DropReason, Event, HeaderBody, HeaderIds, KeyRequest, Message,
-    MessageBatch, Pass, ProbeOut, Protocol, ProtocolId, SecretKey, Time, TimerKey,
+    Address, Control, CountPerSecond, Cx, DhHeader, DropReason, Event, HeaderBody, HeaderIds, KeyRequest,
+    Message, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId, SecretKey, Time, TimerKey,
 };
 
 crate::properties! {
@@ -50,8 +50,9 @@ const TRIES_MAX: u32 = 3;
 const ANSWERS_PER_SECOND_MAX: u32 = 100;
 
 /// The answers with a usable key of Diffie-Hellman and without the wanted key that are decrypted in a second; then answers are
-/// ignored until the next one. Each costs some milliseconds, and anyone can send them under the address of a member.
-const WRONG_ANSWERS_PER_SECOND_MAX: u32 = 10;
+/// ignored until the next one. Each costs some milliseconds. Anyone can send them under the address of a member, and the right
+/// answer is lost if it arrives after them: as many as a member answers requests.
+const WRONG_ANSWERS_PER_SECOND_MAX: u32 = ANSWERS_PER_SECOND_MAX;
 
 const ID: ProtocolId = ProtocolId::DH_KEY_EXCHANGE;
 

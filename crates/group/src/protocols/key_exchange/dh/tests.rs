@@ -172,13 +172,29 @@ fn wrong_answers_that_are_decrypted_in_a_second_are_bounded() {
     (0..20).for_each(|_| {
         two.up(with(&Bytes::from_static(b"no key")));
     });
-    (0..15).for_each(|_| {
+    let most = u64::from(WRONG_ANSWERS_PER_SECOND_MAX);
+    (0..most + 5).for_each(|_| {
         two.up(with(&dh_key));
     });
     let drops = |two: &Harness, why| two.stack.shared().drops.total(why);
-    assert_eq!((drops(&two, DropReason::Malformed), drops(&two, DropReason::QueueFull)), (20 + 10, 5));
+    assert_eq!((drops(&two, DropReason::Malformed), drops(&two, DropReason::QueueFull)), (20 + most, 5));
     assert_eq!(result(two.up(answer.clone())), None);
     assert_eq!(result(two.advance(Duration::from_secs(1)).up(answer)), Some(Ok(key(5))));
+}
+
+#[test]
+fn wrong_answers_below_the_limit_do_not_hold_back_the_key() {
+    let (mut one, mut two) = two_members();
+    let asked = sent_by(two.lower(request()), 2);
+    let answer = sent_by(one.up_batch(asked), 1).remove(0);
+    let DhHeader { dh_key, secret } = header(&answer).clone();
+    let secret = secret.map(|(_, version)| (Bytes::from_static(&[7; 32]), version));
+    (0..50).for_each(|_| {
+        let header = DhHeader { dh_key: dh_key.clone(), secret: secret.clone() };
+        let forged = Message::empty(Some(member(2))).with_header(ID, HeaderBody::Dh(Box::new(header)));
+        two.up(forged.sent_by(1));
+    });
+    assert_eq!(result(two.up(answer)), Some(Ok(key(5))));
 }
 
 #[test]
