@@ -11,7 +11,7 @@ use crate::catalog::registry::Lifecycle;
 use crate::catalog::schema_changes;
 use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_COST, DEFINITION_INLINE_MAX};
 use crate::memory::reserve;
-use crate::ops::operator::{Asked, Question};
+use crate::ops::operator::{OperatorRequest, Question};
 use crate::ops::session::Session;
 use crate::ops::task_params::Params;
 use crate::reply::{Answer, Refusal};
@@ -25,8 +25,8 @@ const LOSSES: &str = "@@cache@losses";
 pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Bytes)>) -> Answer {
     let (caches, params) = (&*session.caches, Params::new(params));
     if let Some(question) = Question::from_task(task) {
-        let asked = Asked { session, task, params: &params };
-        return asked.answer(question).await.unwrap_or_else(std::convert::identity);
+        let request = OperatorRequest { session, task, params: &params };
+        return request.answer(question).await.unwrap_or_else(std::convert::identity);
     }
     let result = match task {
         "@@cache@names" => return listed(session, Caches::names_among).await.unwrap_or_else(Answer::from),

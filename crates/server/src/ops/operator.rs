@@ -84,13 +84,13 @@ impl Question {
 }
 
 /// A question with its parameters, and the connection whose user asks it.
-pub(super) struct Asked<'a> {
+pub(super) struct OperatorRequest<'a> {
     pub(super) session: &'a Session,
     pub(super) task: &'a str,
     pub(super) params: &'a Params,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> OperatorRequest<'a> {
     pub(super) async fn answer(&self, question: Question) -> Result<Answer, Answer> {
         let responses = &self.session.responses;
         let text = match question {
