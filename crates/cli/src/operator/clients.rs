@@ -62,12 +62,8 @@ impl Clients {
         client.close().await;
         let cluster = parse(&cluster?)?;
         let mut all = Vec::new();
-        let mut budget = Budget { clients: CLIENTS_MAX, bytes: ANSWERS_BYTES_MAX };
-        let members = items(&cluster["members"]).count();
-        anyhow::ensure!(
-            members <= MEMBERS_MAX,
-            "the server names {members} members; the limit is {MEMBERS_MAX}"
-        );
+        let mut budget = Budget { members: MEMBERS_MAX, clients: CLIENTS_MAX, bytes: ANSWERS_BYTES_MAX };
+        budget.check_members(&cluster)?;
         for member in items(&cluster["members"]) {
             let is_asked = member["asked"] == true;
             if self.this_server && !is_asked {
@@ -101,14 +97,25 @@ fn builder_for(builder: &ClientBuilder, member: &Value, is_asked: bool) -> Optio
     Some(builder.clone().only_server(ServerAddress { host: host.into(), port }))
 }
 
-/// The most that a server's further answers may have.
+/// The limits of the servers' answers.
 struct Budget {
+    members: usize,
     clients: usize,
     /// For all servers together.
     bytes: usize,
 }
 
 impl Budget {
+    fn check_members(&self, cluster: &Value) -> anyhow::Result<()> {
+        let members = items(&cluster["members"]).count();
+        anyhow::ensure!(
+            members <= self.members,
+            "the server names {members} members; the limit is {}",
+            self.members
+        );
+        Ok(())
+    }
+
     /// Adds a page. Returns the last id if there may be another page.
     fn add(&mut self, all: &mut Vec<Value>, answer: &str, after: u64) -> anyhow::Result<Option<u64>> {
         let left = self.bytes.checked_sub(answer.len());
@@ -235,7 +242,11 @@ mod tests {
         let page = |ids: std::ops::Range<u64>| {
             json!(ids.map(|id| json!({"id": id})).collect::<Vec<_>>()).to_string()
         };
-        let (mut budget, mut all) = (Budget { clients: 5, bytes: 10_000 }, Vec::new());
+        let (mut budget, mut all) = (Budget { members: 2, clients: 5, bytes: 10_000 }, Vec::new());
+        let cluster = |members: &[&str]| json!({"members": members});
+        assert!(budget.check_members(&cluster(&["A", "B"])).is_ok());
+        let error = budget.check_members(&cluster(&["A", "B", "C"])).unwrap_err().to_string();
+        assert_eq!(error, "the server names 3 members; the limit is 2");
         assert_eq!(budget.add(&mut all, &page(1..4), 0).unwrap(), Some(3));
         assert_eq!(budget.add(&mut all, &page(1..3), 3).unwrap(), None, "ids that do not grow end it");
         let error = budget.add(&mut all, &page(4..6), 3).unwrap_err().to_string();
