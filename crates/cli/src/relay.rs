@@ -33,8 +33,8 @@ const PROTOCOLS: [&str; 2] = ["RELAY2", "RELAY3"];
 #[command(after_help = "Example:\n  \
     consort relay --config lon.xml --name A\n\n\
     The stack has RELAY2 or RELAY3, whose attribute config names the file with the\n\
-    sites. It talks to `java -cp jgroups.jar org.jgroups.demos.RelayDemo`. A line `help` lists\n\
-    commands. `quit`, the end of the input, SIGTERM or Ctrl-C leaves.")]
+    sites. It talks to `java -cp jgroups.jar org.jgroups.demos.RelayDemo`. A line\n\
+    `help` lists commands. `quit`, the end of the input, SIGTERM or Ctrl-C leaves.")]
 #[command(mut_arg("cluster", |argument| {
     argument.default_value("").hide_default_value(true)
         .help("Name of the site's cluster; without it, the site's name")

@@ -85,6 +85,11 @@ pub(crate) fn configs() -> Vec<Vec<u8>> {
     }
     let transport: Vec<String> = TransportConfig::attributes().map(|name| format!("{name}=\"1\"")).collect();
     all.push(format!("<config><UDP {}/></config>", transport.join(" ")).into_bytes());
+    // Most changes of these are accepted: nearly all of the others are refused for their attributes.
+    for stack in ["<TCP/>", "<UDP/>\n  <PING/>\n  <NAKACK2/>\n  <UNICAST3/>\n  <GMS/>"] {
+        let comment = "a comment, as files have them above their layers ".repeat(4);
+        all.push(format!("<config>\n  <!-- {comment}-->\n  {stack}\n</config>\n").into_bytes());
+    }
     all
 }
 

@@ -131,6 +131,8 @@ mod tests {
         let stack3 = parse_stack(&source, &third, &Variables::new()).unwrap().config;
         let setup = RelaySetup::read(&stack3, &stack3.protocols[4], &Variables::new()).unwrap();
         assert_eq!(setup.address(&mut Rng::new(1), "A").to_string(), "A:lon");
+        let error = read("").err().unwrap().to_string();
+        assert!(error.contains("GMS needs a discovery"), "{error}");
         let error = read("<FILE_PING location=\"/tmp\"/>").err().unwrap().to_string();
         assert!(error.contains("FILE_PING: bridge `global`: its files have no sites"), "{error}");
         write(
@@ -142,8 +144,6 @@ mod tests {
         assert!(error.contains("forwards of site `lon` have no effect on RELAY2"), "{error}");
         let setup = RelaySetup::read(&stack3, &stack3.protocols[4], &Variables::new()).unwrap();
         assert_eq!(setup.forwards.len(), 1);
-        let error = read("").err().unwrap().to_string();
-        assert!(error.contains("GMS needs a discovery"), "{error}");
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

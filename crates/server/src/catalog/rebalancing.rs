@@ -220,7 +220,8 @@ mod tests {
     async fn own_caches_are_balanced_while_rebalancing_is_disabled() {
         const CLUSTER: &str = "rebalancing-own";
         let first = single_member::caches(CLUSTER, Arc::default()).await;
-        let definition = Bytes::from_static(br#"{"distributed-cache":{}}"#);
+        // A cache that has never had all its owners gets them in any case.
+        let definition = Bytes::from_static(br#"{"distributed-cache":{"owners":1}}"#);
         assert!(first.definitions.add(&"c".into(), definition, Lifecycle::Volatile).await.unwrap());
         assert!(first.find("c").await.unwrap().is_some());
         first.rebalancing.change(None, false).await.unwrap();
