@@ -24,20 +24,21 @@ const WRITES_MAX: usize = 256;
 const WRITES_BYTES_MAX: usize = 32 << 20;
 
 #[derive(Args)]
-#[command(
-    after_help = "Archives are those of `consort backup` and of Infinispan's servers (tested with 16.0; the layout is\n\
-    that of 12 and later). A cache that exists keeps its definition and its other entries; entries of the archive\n\
-    replace those of the same key. It needs the media types of the archive's definition. A missing cache is\n\
-    created as the archive defines it: if a server refuses the definition, create the cache first. It is created\n\
-    without its aliases if they are in use, and not at all if its name is an alias. Entries keep the rest of their\n\
-    lifespans, their max-idle times start anew, and they get new versions; those that have expired are left out.\n\
-    A counter that exists gets the archive's value only if it has its initial value. With users, the command\n\
-    requires the role admin. The exit code is 2 if a part was not restored; the command names it, and restores\n\
-    the others.\n\n\
+#[command(after_help = "Archives are those of `consort backup` and of Infinispan's servers (tested\n\
+    with 16.0; the layout is that of 12 and later). A cache that exists keeps its\n\
+    definition and its other entries; entries of the archive replace those of the\n\
+    same key. It needs the media types of the archive's definition. A missing\n\
+    cache is created as the archive defines it: if a server refuses the\n\
+    definition, create the cache first. It is created without its aliases if they\n\
+    are in use, and not at all if its name is an alias. Entries keep the rest of\n\
+    their lifespans, their max-idle times start anew, and they get new versions;\n\
+    those that have expired are left out. A counter that exists gets the archive's\n\
+    value only if it has its initial value. With users, the command requires the\n\
+    role admin. The exit code is 2 if a part was not restored; the command names\n\
+    it, and restores the others.\n\n\
     Examples:\n  \
     consort restore 2026-11-30.zip\n  \
-    consort restore infinispan.zip --cache shop --at 10.0.0.1"
-)]
+    consort restore infinispan.zip --cache shop --at 10.0.0.1")]
 pub(crate) struct Restore {
     /// Archive to read
     file: PathBuf,

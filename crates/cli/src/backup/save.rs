@@ -22,21 +22,22 @@ use crate::shutdown::Signals;
 const SHORTEST_LIFETIME: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
-#[command(
-    after_help = "The archive has the layout of Infinispan's backups since release 12: `consort restore` and Infinispan's\n\
-    servers read it (tested with 16.0). It has every entry that is present during the whole backup exactly once,\n\
-    also if servers come and go; an entry that a client writes meanwhile has its old or its new value. If a\n\
-    server crashes after it has sent more than 64 MiB of keys of segments that are not complete, the backup\n\
-    fails with an error. Stop the writers for a consistent snapshot. Aliases are part of the definitions.\n\
-    Missing: templates (caches made of them have their own definitions) and users. Volatile caches are\n\
-    restored as permanent ones. Only the owner may read the file. With users, the command requires the role admin.\n\
-    The exit code is 2 for errors, after which there is no archive, and also if a counter or a schema is left\n\
-    out, because its name has a comma.\n\n\
+#[command(after_help = "The archive has the layout of Infinispan's backups since release 12: `consort\n\
+    restore` and Infinispan's servers read it (tested with 16.0). It has every\n\
+    entry that is present during the whole backup exactly once, also if servers\n\
+    come and go; an entry that a client writes meanwhile has its old or its new\n\
+    value. If a server crashes after it has sent more than 64 MiB of keys of\n\
+    segments that are not complete, the backup fails with an error. Stop the\n\
+    writers for a consistent snapshot. Aliases are part of the definitions.\n\
+    Missing: templates (caches made of them have their own definitions) and users.\n\
+    Volatile caches are restored as permanent ones. Only the owner may read the\n\
+    file. With users, the command requires the role admin. The exit code is 2 for\n\
+    errors, after which there is no archive, and also if a counter or a schema is\n\
+    left out, because its name has a comma.\n\n\
     Examples:\n  \
     consort backup 2026-11-30.zip\n  \
     consort backup shop.zip --cache shop --cache stock\n  \
-    consort backup all.zip --at hotrods://shop.example --user alice"
-)]
+    consort backup all.zip --at hotrods://shop.example --user alice")]
 pub(crate) struct Backup {
     /// Archive to write; no file may have this name
     pub(super) file: PathBuf,
