@@ -35,8 +35,8 @@ impl RelaySetup {
         variables: &Variables,
     ) -> Result<Self, ConfigError> {
         let fail = |error| ConfigError::value(stack, error);
-        let is_third = protocol.short_name() == "RELAY3";
-        let (site, config, addresses) = if is_third {
+        let is_relay3 = protocol.short_name() == "RELAY3";
+        let (site, config, addresses) = if is_relay3 {
             let config: Relay3Config = registry::properties(protocol).map_err(fail)?;
             (config.site, config.config, SiteAddresses::OfSite(config.can_become_site_master))
         } else {
@@ -46,7 +46,7 @@ impl RelaySetup {
             (config.site, config.config, if is_tagged { tagged } else { SiteAddresses::Plain })
         };
         let SiteConfig { bridges, forwards, .. } = load_site(&config, &site, &stack.source, variables)?;
-        if !is_third && !forwards.is_empty() {
+        if !is_relay3 && !forwards.is_empty() {
             return Err(fail(ValueError {
                 protocol: "RELAY2".to_owned(),
                 what: format!(
