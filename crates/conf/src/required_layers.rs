@@ -3,7 +3,7 @@
 use consort_group::config::StackConfig;
 
 use crate::error::{ConfigError, Fault};
-use crate::relay_of;
+use crate::relay::relay_of;
 
 /// Protocols that deliver to members of the own cluster only.
 const BELOW_SITES: &[&str] = &[

@@ -127,12 +127,19 @@ mod tests {
         assert_eq!((&*setup.site, &*setup.bridges[0].cluster), ("lon", "global"));
         let local = setup.address(&mut Rng::new(1), "A");
         assert!(!local.is_of_site());
-        let third = text.replace("RELAY2", "RELAY3");
-        let stack3 = parse_stack(&source, &third, &Variables::new()).unwrap().config;
-        let setup = RelaySetup::read(&stack3, &stack3.protocols[4], &Variables::new()).unwrap();
-        assert_eq!(setup.address(&mut Rng::new(1), "A").to_string(), "A:lon");
+        let relay3 = text.replace("RELAY2", "RELAY3");
+        let unable = relay3.replace("site=", "can_become_site_master=\"false\" site=");
+        let unable = parse_stack(&source, &unable, &Variables::new()).unwrap().config;
+        let stack3 = parse_stack(&source, &relay3, &Variables::new()).unwrap().config;
+        for (stack, can) in [(&unable, false), (&stack3, true)] {
+            let setup = RelaySetup::read(stack, &stack.protocols[4], &Variables::new()).unwrap();
+            let address = setup.address(&mut Rng::new(1), "A");
+            assert_eq!((&*address.to_string(), address.can_become_site_master()), ("A:lon", can));
+        }
         let error = read("<FILE_PING location=\"/tmp\"/>").err().unwrap().to_string();
         assert!(error.contains("FILE_PING: bridge `global`: its files have no sites"), "{error}");
+        let error = read("").err().unwrap().to_string();
+        assert!(error.contains("GMS needs a discovery"), "{error}");
         write(
             "relay.xml",
             "<RelayConfiguration><sites><site name=\"lon\"><bridges><bridge name=\"global\" config=\"bridge.xml\"/>\
@@ -142,8 +149,6 @@ mod tests {
         assert!(error.contains("forwards of site `lon` have no effect on RELAY2"), "{error}");
         let setup = RelaySetup::read(&stack3, &stack3.protocols[4], &Variables::new()).unwrap();
         assert_eq!(setup.forwards.len(), 1);
-        let error = read("").err().unwrap().to_string();
-        assert!(error.contains("GMS needs a discovery"), "{error}");
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }
