@@ -2,7 +2,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use consort_conf::{ConfigError, IgnoredAttribute, RenamedAttribute, Variables};
+use consort_conf::{ConfigError, IgnoredAttribute, RenamedAttribute, Variables, relay_of};
 use consort_group::config::{ProtocolConfig, StackConfig};
 use consort_group::protocols::registry::{self, Resolver, ValueError};
 use consort_group::protocols::{
@@ -312,8 +312,8 @@ fn make(
     }
     let counters = protocol("COUNTER").map(registry::properties).transpose().map_err(fail)?;
     let has_fork = protocol("FORK").is_some();
-    let relay = protocol("RELAY2")
-        .or_else(|| protocol("RELAY3"))
+    let relay = relay_of(config)
+        .map_err(ConnectError::Config)?
         .map(|relay| RelaySetup::read(config, relay, &variables.unwrap_or_else(Variables::from_env)));
     let relay = relay.transpose().map_err(ConnectError::Config)?;
     Ok(StackParts { edge, version, diag, layers, policy, counters, has_fork, relay })

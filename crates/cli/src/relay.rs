@@ -26,8 +26,6 @@ help           this list
 quit           leave
 Any other line goes to all members of all sites, and they respond.";
 
-const PROTOCOLS: [&str; 2] = ["RELAY2", "RELAY3"];
-
 /// Joins a site and sends every line of its input to the members of all sites.
 #[derive(Args)]
 #[command(after_help = "Example:\n  \
@@ -92,12 +90,11 @@ impl SiteListener for Printer {
 
 impl Relay {
     /// Returns the protocol, and the name of the site, which is also that of its cluster.
-    fn site(&self) -> anyhow::Result<(&'static str, String)> {
+    fn site(&self) -> anyhow::Result<(String, String)> {
         let stack = consort_conf::load_stack(&self.join.config, &self.join.variables()?)?;
-        let found = PROTOCOLS.iter().find_map(|name| {
-            let relay = stack.config.protocols.iter().find(|protocol| protocol.short_name() == *name)?;
-            Some((*name, relay.get("site")?.to_owned()))
-        });
+        let relay = consort_conf::relay_of(&stack.config)?;
+        let found =
+            relay.and_then(|relay| Some((relay.short_name().to_owned(), relay.get("site")?.to_owned())));
         found.with_context(|| {
             format!(
                 "{} has no RELAY2 or RELAY3: add <relay.RELAY3 site=… config=…/> to the stack",
@@ -131,7 +128,7 @@ impl Relay {
             match line.as_deref().map(str::trim) {
                 None | Some("quit" | "exit") => break,
                 Some("") => {}
-                Some(line) => command(&channel, (protocol, &sites), line).await?,
+                Some(line) => command(&channel, (&protocol, &sites), line).await?,
             }
         }
         drop(own);
@@ -140,11 +137,7 @@ impl Relay {
     }
 }
 
-async fn command(
-    channel: &Channel,
-    (protocol, sites): (&'static str, &Sites),
-    line: &str,
-) -> anyhow::Result<()> {
+async fn command(channel: &Channel, (protocol, sites): (&str, &Sites), line: &str) -> anyhow::Result<()> {
     match line {
         "help" => println!("{COMMANDS}"),
         "mbrs" => println!("{}", Escaped(channel.view_text())),
@@ -165,7 +158,8 @@ async fn command(
     Ok(())
 }
 
-async fn attribute(channel: &Channel, protocol: &'static str, name: &'static str) {
-    let value = channel.with_stack(move |stack, _| stack.attribute(protocol, name)).await.flatten();
+async fn attribute(channel: &Channel, protocol: &str, name: &'static str) {
+    let protocol = protocol.to_owned();
+    let value = channel.with_stack(move |stack, _| stack.attribute(&protocol, name)).await.flatten();
     println!("{}", Escaped(value.unwrap_or_default()));
 }

@@ -19,6 +19,7 @@ mod infinispan;
 mod key_exchange;
 mod known_names;
 mod properties;
+mod relay;
 mod required_layers;
 mod sites;
 mod stacks;
@@ -31,6 +32,7 @@ pub use earlier_names::RenamedAttribute;
 pub use error::{ConfigError, Fault};
 pub use known_names::{IgnoredAttribute, TRANSPORT_ATTRIBUTES, check};
 pub use properties::{PropertiesError, Property, read_properties, write_property};
+pub use relay::relay_of;
 pub use sites::{BridgeConfig, SiteConfig, load_site};
 pub use stacks::{STOCK, Stack, load_stack, parse_stack, parse_stack_at};
 

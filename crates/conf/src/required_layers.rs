@@ -3,6 +3,7 @@
 use consort_group::config::StackConfig;
 
 use crate::error::{ConfigError, Fault};
+use crate::relay::relay_of;
 
 /// Protocols that deliver to members of the own cluster only.
 const BELOW_SITES: &[&str] = &[
@@ -36,6 +37,7 @@ pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
         ));
         return Err(ConfigError::at(stack, stack.protocols[at].position, fault));
     }
+    relay_of(stack)?;
     if let Some(relay) = named(&|name| name == "RELAY3")
         && let Some(above) =
             stack.protocols[relay..].iter().find(|above| BELOW_SITES.contains(&above.short_name()))
@@ -59,7 +61,7 @@ pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use super::check_required_layers;
+    use super::{BELOW_SITES, check_required_layers};
     use crate::{STOCK, Variables, parse_stack};
 
     #[test]
@@ -98,11 +100,17 @@ mod tests {
                 "<config><TCP/><PING/><pbcast.NAKACK2/>\n<relay.RELAY3 site=\"a\" config=\"r.xml\"/>{top}</config>"
             )
         };
-        let error = error(&text("<UNICAST3/><pbcast.GMS/>"));
-        assert!(
-            error.starts_with("my.xml:2:1: UNICAST3 above RELAY3") && error.contains("at the end"),
-            "{error}"
-        );
+        for name in BELOW_SITES {
+            let gms = if *name == "GMS" { "" } else { "<pbcast.GMS/>" };
+            let text = text(&format!("<{name}/>{gms}"));
+            let once =
+                if name.starts_with("NAKACK") { text.replacen("<pbcast.NAKACK2/>", "", 1) } else { text };
+            let error = error(&once);
+            let expected = format!("my.xml:2:1: {name} above RELAY3");
+            assert!(error.starts_with(&expected) && error.contains("at the end"), "{error}");
+        }
+        let both = error(&text("<relay.RELAY2 site=\"a\" config=\"r.xml\"/><pbcast.GMS/>"));
+        assert!(both.contains("the stack has RELAY3 and RELAY2"), "{both}");
     }
 
     #[test]

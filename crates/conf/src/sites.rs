@@ -234,6 +234,19 @@ mod tests {
     }
 
     #[test]
+    fn rules_of_a_site_are_limited_in_number() {
+        let text = |rules: usize| {
+            let rules = "<forward to=\"sfo\" gateway=\"nyc\"/>".repeat(rules);
+            format!(
+                "<site name=\"lon\"><bridges><bridge name=\"a\" config=\"x\"/></bridges><forwards>{rules}</forwards></site>"
+            )
+        };
+        assert_eq!(read(&text(FORWARDS_MAX), "lon").unwrap().forwards.len(), FORWARDS_MAX);
+        let error = read(&text(FORWARDS_MAX + 1), "lon").unwrap_err();
+        assert!(error.contains("more than 500 forwards of a site"), "{error}");
+    }
+
+    #[test]
     fn sites_may_be_in_the_stack_itself() {
         let directory = std::env::temp_dir().join(format!("consort-conf-sites-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -253,6 +266,10 @@ mod tests {
         let site =
             load_site(&file, "net1", &file, &Variables::new()).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((&*site.bridges[0].cluster, site.forwards[0].gateway()), ("b", "net2"));
+        let misplaced = stack("")
+            .replace("</RelayConfiguration>", "</RelayConfiguration><forwards><forward/></forwards>");
+        let error = crate::parse_stack("x.xml", &misplaced, &Variables::new()).unwrap_err().to_string();
+        assert!(error.contains("an element within a protocol is not supported"), "{error}");
         let both = stack("config=\"relay.xml\"");
         let error = crate::parse_stack("x.xml", &both, &Variables::new()).unwrap_err().to_string();
         assert!(error.contains("leave one of them out"), "{error}");

@@ -9,6 +9,7 @@ use crate::earlier_names::{RenamedAttribute, rename};
 use crate::error::{ConfigError, Fault};
 use crate::infinispan::{self, Found, Stacks};
 use crate::known_names::{IgnoredAttribute, check, is_transport};
+use crate::relay::complete_sites;
 use crate::tree::root_name;
 use crate::variables::Variables;
 use crate::xml::{Attribute, Element, read};
@@ -212,7 +213,12 @@ impl StackReader<'_> {
         let source = self.config.file(Position { file: number, ..Position::default() }).to_owned();
         for element in read(&source, number, text, self.variables, &mut self.problems) {
             match element {
-                Element::Protocol(protocol) => self.config.protocols.push(protocol),
+                Element::Protocol(mut protocol) => {
+                    if let Some(directory) = directory.filter(|_| number > 0) {
+                        complete_sites(&mut protocol, &source, directory);
+                    }
+                    self.config.protocols.push(protocol);
+                }
                 Element::Include { file: name, overrides, position } => {
                     if let Err(problem) =
                         self.include(&source, &name, &overrides, position, (directory, depth))

@@ -7,6 +7,7 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
 use crate::error::{ConfigError, Fault, PROBLEMS_MAX};
+use crate::relay::is_relay;
 use crate::variables::Variables;
 
 /// The longest stack has a tenth of them.
@@ -266,7 +267,7 @@ fn read_elements(
                         has_sites = true;
                     }
                     // They are read when the member starts.
-                    _ if has_sites => {}
+                    _ if has_sites && depth > 2 => {}
                     _ => problems.push(source.fail(at, "an element within a protocol is not supported")),
                 }
                 if depth == 1 {
@@ -288,7 +289,8 @@ fn read_elements(
 
 /// The sites may be in the stack itself instead of a file of their own.
 fn is_sites_within(tag: &BytesStart<'_>, elements: &[Element]) -> bool {
-    let is_relay = |element: &Element| matches!(element, Element::Protocol(protocol) if matches!(protocol.short_name(), "RELAY2" | "RELAY3"));
+    let is_relay =
+        |element: &Element| matches!(element, Element::Protocol(protocol) if is_relay(protocol.short_name()));
     tag.local_name().as_ref() == SITES_ROOT && elements.last().is_some_and(is_relay)
 }
 

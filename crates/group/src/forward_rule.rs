@@ -5,7 +5,7 @@ use std::sync::Arc;
 use regex_lite::Regex;
 
 /// The most forwarding rules of a site.
-pub const FORWARDS_MAX: usize = 1_000;
+pub const FORWARDS_MAX: usize = 500;
 
 /// Messages to the sites that a pattern matches go to the gateway's site master.
 #[derive(Clone, Debug)]

@@ -19,7 +19,7 @@ pub enum RelayEvent {
     SitesDown(Vec<Arc<str>>),
     /// A message of this member has not reached its site.
     SiteUnreachable(Arc<str>),
-    /// A message of this member has not reached this one, which is not in the view of its site (RELAY3).
+    /// The view of the destination's site does not have the destination of a message (RELAY3).
     MemberUnreachable(Address),
 }
 

@@ -19,7 +19,7 @@ pub trait SiteListener: Send + Sync + 'static {
         let _ = site;
     }
 
-    /// A message of this member reached the site of this one, which is not in its view there (RELAY3).
+    /// A message to this member of another site did not reach it: the view of its site does not have it (RELAY3).
     fn member_unreachable(&self, member: &Address) {
         let _ = member;
     }

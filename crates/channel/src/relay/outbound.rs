@@ -17,7 +17,13 @@ use crate::warnings::Warnings;
 /// A message, and the credit of its sender, which a drop returns.
 struct Waiting {
     message: Message,
+    bytes: u64,
     _credit: Option<Credit>,
+}
+
+/// The header counts, too: it has the application's headers and the names of sites, which peers choose.
+fn bytes_of(message: &Message) -> u64 {
+    weight(message.length() + message.headers_length())
 }
 
 /// A bridge, how often it has been closed, and a site master.
@@ -80,7 +86,7 @@ impl Outbound {
         queues.waiting = kept;
         let dropped: BTreeMap<Key, VecDeque<Waiting>> = dropped;
         for one in dropped.values().flatten() {
-            queues.bytes -= weight(one.message.length());
+            queues.bytes -= one.bytes;
             queues.dropped += 1;
         }
         let channel = queues.bridges.remove(&bridge);
@@ -96,7 +102,7 @@ impl Outbound {
     /// Called by the driver of the site's member: it must not wait.
     pub(super) fn push(&self, bridge: usize, message: Message, credit: Option<Credit>) {
         let Some(dest) = message.dest.clone() else { return };
-        let bytes = weight(message.length());
+        let bytes = bytes_of(&message);
         let mut queues = self.lock();
         if queues.bytes + bytes > OUTBOUND_BYTES_MAX {
             queues.dropped += 1;
@@ -105,7 +111,7 @@ impl Outbound {
             });
         }
         queues.bytes += bytes;
-        let waiting = Waiting { message, _credit: credit };
+        let waiting = Waiting { message, bytes, _credit: credit };
         let key = (bridge, queues.closings, dest);
         if let Some(queue) = queues.waiting.get_mut(&key) {
             return queue.push_back(waiting);
@@ -133,8 +139,7 @@ impl Outbound {
                 }
                 next
             };
-            let Some(Waiting { message, _credit }) = next else { return };
-            let bytes = weight(message.length());
+            let Some(Waiting { message, bytes, _credit }) = next else { return };
             // A closed bridge has dropped the queue.
             let _ = Box::pin(channel.send(message)).await;
             self.lock().bytes -= bytes;
@@ -155,5 +160,23 @@ impl Outbound {
             }
             notified.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::{HeaderBody, ProtocolId, RelayHeader, relay_kind};
+
+    use super::*;
+
+    #[test]
+    fn names_in_the_header_fill_the_queues() {
+        let mut header = RelayHeader::new(relay_kind::DATA, None, None);
+        let plain = Message::bytes(None, "x")
+            .with_header(ProtocolId::RELAY3, HeaderBody::Relay(Box::new(header.clone())));
+        header.visited = vec![Some("x".repeat(1_000)); 100];
+        let full =
+            Message::bytes(None, "x").with_header(ProtocolId::RELAY3, HeaderBody::Relay(Box::new(header)));
+        assert!(bytes_of(&full) >= bytes_of(&plain).max(100_000));
     }
 }

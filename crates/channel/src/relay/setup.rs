@@ -35,8 +35,8 @@ impl RelaySetup {
         variables: &Variables,
     ) -> Result<Self, ConfigError> {
         let fail = |error| ConfigError::value(stack, error);
-        let is_third = protocol.short_name() == "RELAY3";
-        let (site, config, addresses) = if is_third {
+        let is_relay3 = protocol.short_name() == "RELAY3";
+        let (site, config, addresses) = if is_relay3 {
             let config: Relay3Config = registry::properties(protocol).map_err(fail)?;
             (config.site, config.config, SiteAddresses::OfSite(config.can_become_site_master))
         } else {
@@ -46,7 +46,7 @@ impl RelaySetup {
             (config.site, config.config, if is_tagged { tagged } else { SiteAddresses::Plain })
         };
         let SiteConfig { bridges, forwards, .. } = load_site(&config, &site, &stack.source, variables)?;
-        if !is_third && !forwards.is_empty() {
+        if !is_relay3 && !forwards.is_empty() {
             return Err(fail(ValueError {
                 protocol: "RELAY2".to_owned(),
                 what: format!(
@@ -127,14 +127,19 @@ mod tests {
         assert_eq!((&*setup.site, &*setup.bridges[0].cluster), ("lon", "global"));
         let local = setup.address(&mut Rng::new(1), "A");
         assert!(!local.is_of_site());
-        let third = text.replace("RELAY2", "RELAY3");
-        let stack3 = parse_stack(&source, &third, &Variables::new()).unwrap().config;
-        let setup = RelaySetup::read(&stack3, &stack3.protocols[4], &Variables::new()).unwrap();
-        assert_eq!(setup.address(&mut Rng::new(1), "A").to_string(), "A:lon");
-        let error = read("").err().unwrap().to_string();
-        assert!(error.contains("GMS needs a discovery"), "{error}");
+        let relay3 = text.replace("RELAY2", "RELAY3");
+        let unable = relay3.replace("site=", "can_become_site_master=\"false\" site=");
+        let unable = parse_stack(&source, &unable, &Variables::new()).unwrap().config;
+        let stack3 = parse_stack(&source, &relay3, &Variables::new()).unwrap().config;
+        for (stack, can) in [(&unable, false), (&stack3, true)] {
+            let setup = RelaySetup::read(stack, &stack.protocols[4], &Variables::new()).unwrap();
+            let address = setup.address(&mut Rng::new(1), "A");
+            assert_eq!((&*address.to_string(), address.can_become_site_master()), ("A:lon", can));
+        }
         let error = read("<FILE_PING location=\"/tmp\"/>").err().unwrap().to_string();
         assert!(error.contains("FILE_PING: bridge `global`: its files have no sites"), "{error}");
+        let error = read("").err().unwrap().to_string();
+        assert!(error.contains("GMS needs a discovery"), "{error}");
         write(
             "relay.xml",
             "<RelayConfiguration><sites><site name=\"lon\"><bridges><bridge name=\"global\" config=\"bridge.xml\"/>\

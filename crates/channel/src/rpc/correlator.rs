@@ -122,12 +122,12 @@ fn unreachable(member: &Address) -> RpcError {
     RpcError::SiteUnreachable(member.site().unwrap_or_default().into())
 }
 
-/// Any of a site's masters answers a call of the site master.
+/// Any of a site's masters answers a call of the site master, and one of any site a call of all site masters.
 fn is_answer_of(called: &Address, src: &Address) -> bool {
-    called == src || (called.is_site_master() && called.site() == src.site())
+    called == src || (called.is_site_master() && called.site().is_none_or(|site| Some(site) == src.site()))
 }
 
-/// Whether the member is of this site, and not in its view. Others' views are not known.
+/// Returns whether the member has left: it is of this site and not in the view. The views of other sites are not known.
 fn is_outside(member: &Address, view: Option<&View>) -> bool {
     view.map_or(!member.is_of_site(), |view| !member.is_beyond(view) && !view.contains(member))
 }
@@ -404,6 +404,22 @@ mod tests {
         assert!(correlator.answer(id, &member(1), Ok(Payload::Long(7))).is_some());
         assert_eq!(wait.try_recv().unwrap(), Ok(Payload::Long(7)));
         assert!(correlator.answer(id, &member(1), Ok(Payload::Long(8))).is_none());
+    }
+
+    #[test]
+    fn a_master_of_any_site_answers_a_call_of_all_site_masters() {
+        let masters = [
+            (Address::all_site_masters(), "nyc", true),
+            (Address::site_master("nyc"), "nyc", true),
+            (Address::site_master("nyc"), "sfo", false),
+        ];
+        for (called, site, is_answered) in masters {
+            let correlator = correlator();
+            let wait = |done| Wait::One { member: called.clone(), done };
+            let (id, _wait) = correlator.open(SECOND, true, None, wait).unwrap();
+            let answer = correlator.answer(id, &member(9).in_site(site, None), Ok(Payload::Empty));
+            assert_eq!(answer.is_some(), is_answered, "{called} {site}");
+        }
     }
 
     #[test]

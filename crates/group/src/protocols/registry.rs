@@ -343,8 +343,8 @@ entries! {
     "INJECT_VIEW": [InjectViewConfig] |_, c| Ok(InjectView::new(c));
     "COUNTER": [CounterConfig] |m, c| m.check(c.check()).map(|()| Counter::new(c));
     "FORK": [ForkConfig] |_, c| Ok(Fork::new(c));
-    "RELAY2": [Relay2Config] |m, c| m.check(c.check()).map(|()| Relay::second(&c));
-    "RELAY3": [Relay3Config, TopologyConfig] |m, c, topology| m.check(c.check()).map(|()| Relay::third(&c, &topology));
+    "RELAY2": [Relay2Config] |m, c| m.check(c.check()).map(|()| Relay::relay2(&c));
+    "RELAY3": [Relay3Config, TopologyConfig] |m, c, topology| m.check(c.check()).map(|()| Relay::relay3(&c, &topology));
 }
 
 /// The transports' names; the edge configures sockets.

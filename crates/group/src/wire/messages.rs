@@ -49,6 +49,11 @@ impl Message {
             Payload::Batch(batch) => batch.messages.iter().map(Self::length).sum(),
         }
     }
+
+    /// Returns the bytes of the encoded headers, for queues of messages whose headers a peer has chosen.
+    pub fn headers_length(&self) -> usize {
+        self.headers.0.iter().map(header_size).sum()
+    }
 }
 
 /// The bytes are 11 of type, flags, count and length, and two plain addresses of 17. A reservation per field costs

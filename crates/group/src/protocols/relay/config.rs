@@ -83,10 +83,10 @@ crate::properties! {
     }
 }
 
-/// Whether sites tell each other their members (`topo.global_views`), and members those of all sites.
+/// RELAY3's property of the views of sites.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TopologyConfig {
-    /// Whether they do.
+    /// Whether site masters send the view of their site to other sites, whose members all receive it.
     pub global_views: bool,
 }
 
@@ -184,7 +184,7 @@ impl From<&Relay2Config> for Settings {
 }
 
 impl Settings {
-    pub(super) fn third(config: &Relay3Config, topology: &TopologyConfig) -> Self {
+    pub(super) fn relay3(config: &Relay3Config, topology: &TopologyConfig) -> Self {
         Self {
             kind: RelayKind::Relay3,
             site: config.site.as_str().into(),

@@ -1,7 +1,8 @@
-//! Messages with RELAY2's header: from members of the site, and from bridges.
+//! Messages with the header of RELAY2 or RELAY3 from members of the site, and with that of RELAY2 from bridges.
 
 use super::outbound::Origin;
-use super::{INBOUND_BYTES_MAX, INBOUND_TOTAL_MAX, Relay, SITES_MAX};
+use super::topology::bytes_of_address;
+use super::{ADDRESS_BYTES_MAX, INBOUND_BYTES_MAX, INBOUND_TOTAL_MAX, Relay, SITE_NAME_BYTES_MAX};
 use crate::{
     Address, Cx, DropReason, HeaderBody, Message, Object, Payload, ProtocolId, RelayEvent, RelayHeader,
     Transient, relay_kind,
@@ -10,13 +11,15 @@ use crate::{
 impl Relay {
     /// Handles a message of a member of the site.
     pub(super) fn handle(&mut self, cx: &mut Cx<'_>, header: RelayHeader, mut message: Message) {
-        if self.is_third() && header.kind != relay_kind::DATA && self.is_master {
+        if self.is_relay3() && header.kind != relay_kind::DATA && self.is_master {
             // Such as a request for the members of all sites.
             let Some(dest) = header.final_dest.as_ref().filter(|_| !message.is_multicast()) else {
                 return self.take(cx, &header, &message);
             };
             match dest.site() {
-                None if dest.is_site_master() => self.send_on(cx, &header, &mut message),
+                None if dest.is_site_master() && !self.has_visited(&header) => {
+                    self.send_on(cx, &header, &mut message);
+                }
                 Some(site) if *site != *self.site => {
                     return self.route(cx, header, message, &Origin::Notice);
                 }
@@ -29,6 +32,21 @@ impl Relay {
         }
     }
 
+    /// Returns whether the message has been at this site, whose master has sent it on.
+    pub(super) fn has_visited(&self, header: &RelayHeader) -> bool {
+        header.visited.iter().flatten().any(|site| **site == *self.site)
+    }
+
+    /// Returns whether this report of an unreachable member may be true: its own site reports it. Calls to the member fail
+    /// then, so those to members of this view must not.
+    fn may_report(&self, header: &RelayHeader, member: &Address) -> bool {
+        let site = header.original_sender.as_ref().and_then(Address::site);
+        site.is_some()
+            && site == member.site()
+            && !self.is_member(member)
+            && bytes_of_address(member) <= ADDRESS_BYTES_MAX
+    }
+
     /// Handles a message between layers.
     fn take(&mut self, cx: &mut Cx<'_>, header: &RelayHeader, message: &Message) {
         match header.kind {
@@ -39,28 +57,32 @@ impl Relay {
             relay_kind::SITE_UNREACHABLE => {
                 cx.absorb(message);
                 // RELAY2 has the site in the destination.
-                let site = header.final_dest.as_ref().and_then(Address::site).filter(|_| !self.is_third());
-                let sites = header.sites.iter().flatten().map(String::as_str).filter(|_| self.is_third());
-                for site in site.into_iter().chain(sites.take(SITES_MAX)) {
+                let site = header.final_dest.as_ref().and_then(Address::site).filter(|_| !self.is_relay3());
+                let mut sites =
+                    header.sites.iter().flatten().map(String::as_str).filter(|_| self.is_relay3());
+                // A report is about one message.
+                let site = site.or_else(|| sites.next()).filter(|site| site.len() <= SITE_NAME_BYTES_MAX);
+                if let Some(site) = site {
                     Self::raise(cx, RelayEvent::SiteUnreachable(site.into()));
                 }
             }
-            relay_kind::MEMBER_UNREACHABLE if self.is_third() => {
+            relay_kind::MEMBER_UNREACHABLE if self.is_relay3() => {
                 cx.absorb(message);
                 if let Payload::Object(object) = &message.payload
                     && let Object::Address(member) = &**object
+                    && self.may_report(header, member)
                 {
                     Self::raise(cx, RelayEvent::MemberUnreachable(member.clone()));
                 }
             }
             relay_kind::TOPO_REQ => {
                 cx.absorb(message);
-                let from = header.original_sender.as_ref().filter(|_| self.is_third());
+                let from = header.original_sender.as_ref().filter(|_| self.is_relay3());
                 if let Some(from) = from.or(message.src.as_ref()).filter(|from| !cx.is_local(from)) {
                     self.answer_topology(cx, header, from);
                 }
             }
-            relay_kind::TOPO_RSP if self.is_third() => {
+            relay_kind::TOPO_RSP if self.is_relay3() => {
                 cx.absorb(message);
                 self.receive_topology(cx, header, message);
             }
@@ -74,14 +96,14 @@ impl Relay {
         };
         let Some(dest) = header.final_dest.clone().filter(|_| !message.is_multicast()) else {
             // With RELAY3 JGroups puts the header on multicasts of the site, too.
-            if self.is_third() && sender.site() == Some(&self.site) && self.is_relaying(cx) {
+            if self.is_relay3() && sender.site() == Some(&self.site) && self.is_relaying(cx) {
                 self.relay_to_all(cx, &mut message);
             }
             return self.deliver(cx, None, sender, message);
         };
-        let is_to_all = self.is_third() && dest.is_site_master() && dest.site().is_none();
+        let is_to_all = self.is_relay3() && dest.is_site_master() && dest.site().is_none();
         if is_to_all && self.is_master {
-            if !header.visited.iter().flatten().any(|site| **site == *self.site) {
+            if !self.has_visited(&header) {
                 self.send_on(cx, &header, &mut message);
             }
             return self.deliver(cx, Some(dest), sender, message);
@@ -144,7 +166,7 @@ impl Relay {
         let Some(HeaderBody::Relay(header)) = message.headers.take(self.header_id()) else {
             return cx.discard(&message, DropReason::MissingHeader);
         };
-        if self.is_third() {
+        if self.is_relay3() {
             return self.cross(cx, *header, message);
         }
         match header.kind {

@@ -50,6 +50,12 @@ pub const SITES_MAX: usize = 1_000;
 /// The most bytes of a site's name.
 pub const SITE_NAME_BYTES_MAX: usize = 1_000;
 
+/// The most bytes of the names of all sites to which a site master has routes: each copy of a multicast has them.
+pub const SITE_NAMES_BYTES_MAX: usize = 64 << 10;
+
+/// The most bytes of an address that comes over a bridge, as topologies count it.
+pub const ADDRESS_BYTES_MAX: usize = 4 << 10;
+
 /// Counts of messages.
 #[derive(Default)]
 struct Counts {
@@ -85,13 +91,13 @@ pub struct Relay {
 
 impl Relay {
     /// Creates RELAY2's layer.
-    pub fn second(config: &Relay2Config) -> Self {
+    pub fn relay2(config: &Relay2Config) -> Self {
         Self::new(Settings::from(config))
     }
 
     /// Creates RELAY3's layer.
-    pub fn third(config: &Relay3Config, topology: &TopologyConfig) -> Self {
-        Self::new(Settings::third(config, topology))
+    pub fn relay3(config: &Relay3Config, topology: &TopologyConfig) -> Self {
+        Self::new(Settings::relay3(config, topology))
     }
 
     fn new(settings: Settings) -> Self {
@@ -114,7 +120,7 @@ impl Relay {
         }
     }
 
-    fn is_third(&self) -> bool {
+    fn is_relay3(&self) -> bool {
         self.settings.kind == RelayKind::Relay3
     }
 
@@ -136,20 +142,29 @@ impl Relay {
         member.in_site(&self.site, name)
     }
 
-    fn is_member(&self, address: &Address) -> bool {
+    /// The member of the view with this address, however other sites write it.
+    fn member(&self, address: &Address) -> Option<&Address> {
         let uuid = address.uuid();
-        self.view.as_ref().is_some_and(|view| view.members().iter().any(|member| member.uuid() == uuid))
+        self.view.as_ref()?.members().iter().find(|member| member.uuid() == uuid)
+    }
+
+    fn is_member(&self, address: &Address) -> bool {
+        self.member(address).is_some()
     }
 
     /// The address that a member of this site has in it.
     fn within_site(&self, address: &Address) -> Option<Address> {
-        if self.is_third() { Some(address.clone()) } else { address.uuid().map(Address::Uuid) }
+        if self.is_relay3() { Some(address.clone()) } else { address.uuid().map(Address::Uuid) }
     }
 
     /// Returns whether this layer has to look at a message of the application.
     fn is_concerned(&self, message: &crate::Message, is_relaying: bool) -> bool {
         match &message.dest {
-            Some(dest) => dest.is_of_site() && !self.view.as_ref().is_some_and(|view| view.contains(dest)),
+            // Most messages stay in the site, of which the view is searched.
+            Some(dest) if dest.site() == Some(&self.site) => {
+                !self.view.as_ref().is_some_and(|view| view.contains(dest))
+            }
+            Some(dest) => dest.is_of_site(),
             None => is_relaying && message.transient.has(Transient::DONT_LOOPBACK),
         }
     }
@@ -203,20 +218,20 @@ impl Protocol for Relay {
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let is_relaying = self.is_relaying(cx);
-        if !batch.messages.iter().any(|message| self.is_concerned(message, is_relaying)) {
-            return;
-        }
-        for mut message in std::mem::take(&mut batch.messages) {
-            match &message.dest {
-                Some(_) if self.is_concerned(&message, is_relaying) => self.send_to_site(cx, message),
-                None if self.is_concerned(&message, is_relaying) => {
-                    // It does not come up at this member.
-                    message.src.get_or_insert_with(|| cx.local().clone());
-                    self.relay_to_all(cx, &mut message);
-                    batch.messages.push(message);
-                }
-                _ => batch.messages.push(message),
+        let first = batch.messages.iter().position(|message| self.is_concerned(message, is_relaying));
+        let Some(first) = first else { return };
+        for (nth, mut message) in batch.messages.split_off(first).into_iter().enumerate() {
+            let is_concerned = nth == 0 || self.is_concerned(&message, is_relaying);
+            if is_concerned && message.dest.is_some() {
+                self.send_to_site(cx, message);
+                continue;
             }
+            if is_concerned {
+                // It does not come up at this member.
+                message.src.get_or_insert_with(|| cx.local().clone());
+                self.relay_to_all(cx, &mut message);
+            }
+            batch.messages.push(message);
         }
     }
 
@@ -253,9 +268,11 @@ impl Protocol for Relay {
             BridgeInput::View { bridge, members } => {
                 // A bridge that is being closed may still have views.
                 if self.is_master {
+                    let before = self.routes.names();
                     self.routes.set_members(*bridge, members);
                     self.has_bridge_view = true;
                     self.announce(cx);
+                    self.exchange_topology(cx, &config::difference(&self.routes.names(), &before));
                 }
             }
             BridgeInput::Forwards(rules) => self.forwards.clone_from(rules),
@@ -292,7 +309,7 @@ impl Protocol for Relay {
         });
         out.put("routes", routes.collect::<Vec<_>>().join("\n"));
         out.put("sites", self.known.line());
-        if self.is_third() {
+        if self.is_relay3() {
             let rules = self.forwards.iter().map(|rule| format!("{} --> {}", rule.to(), rule.gateway()));
             out.put("forwards", rules.collect::<Vec<_>>().join("\n"));
             out.put("topology", self.topology.text());
@@ -305,6 +322,8 @@ impl Protocol for Relay {
 }
 
 #[cfg(test)]
-mod tests;
+mod chain_tests;
 #[cfg(test)]
-mod third_tests;
+mod relay3_tests;
+#[cfg(test)]
+mod tests;

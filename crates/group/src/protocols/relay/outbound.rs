@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Relay, sticky};
+use super::{Relay, SITE_NAME_BYTES_MAX, sticky};
 use crate::{
     Address, BridgeSend, Cx, DropReason, Event, Flags, HeaderBody, HeldCredit, Message, Object, Payload,
     ProtocolId, RelayEvent, RelayHeader, Transient, relay_kind,
@@ -44,7 +44,7 @@ impl Relay {
         let Some(dest) = message.dest.clone() else { return };
         let sender = self.in_site(cx, &cx.local().clone());
         let mut header = RelayHeader::new(relay_kind::DATA, Some(dest.clone()), Some(sender));
-        let is_to_all = self.is_third() && dest.is_site_master() && dest.site().is_none();
+        let is_to_all = self.is_relay3() && dest.is_site_master() && dest.site().is_none();
         let Some(site) = dest.site().or(is_to_all.then_some(&*self.site)).map(str::to_owned) else {
             return self.refuse(cx, &header, &message, "", &Origin::Own);
         };
@@ -62,7 +62,7 @@ impl Relay {
                 self.master(cx)
             };
             return match member {
-                Some(member) if self.is_third() && !dest.is_site_master() && !self.is_member(&member) => {
+                Some(member) if self.is_relay3() && !dest.is_site_master() && !self.is_member(&member) => {
                     self.refuse_member(cx, &header, &message, &Origin::Own);
                 }
                 Some(member) => self.send_within(cx, member, header, message),
@@ -123,6 +123,10 @@ impl Relay {
         if let Some(route) = self.route_of(cx, site, sender) {
             return Some(route);
         }
+        if site.len() > SITE_NAME_BYTES_MAX {
+            // Rules would be matched with it.
+            return None;
+        }
         let rules = self.forwards.iter().filter(|rule| rule.matches(site) && self.routes.has(rule.gateway()));
         let gateway = rules.map(|rule| rule.gateway().to_owned()).next()?;
         self.route_of(cx, &gateway, sender)
@@ -150,6 +154,7 @@ impl Relay {
         let sites = self.not_visited(header);
         let share = message.credit / (sites.len() as u32 + 1);
         let is_multicast = message.is_multicast();
+        let header = &self.with_visited(header);
         for site in &sites {
             let credit = message.src.clone().filter(|_| share > 0).map(|src| HeldCredit {
                 src,
@@ -170,6 +175,7 @@ impl Relay {
         message: &Message,
         sites: &[Arc<str>],
     ) {
+        let header = &self.with_visited(header);
         for site in sites {
             self.send_copy(cx, header, message, site, None);
         }
@@ -185,11 +191,7 @@ impl Relay {
     ) -> bool {
         let Some(sender) = &header.original_sender else { return false };
         let Some((bridge, master)) = self.route_of(cx, site, sender) else { return false };
-        let mut header = header.clone();
-        if self.is_third() {
-            header.visited = self.visited(&header);
-        }
-        let bridged = self.bridged(cx, master, header, message.clone());
+        let bridged = self.bridged(cx, master, header.clone(), message.clone());
         self.counts.relayed += 1;
         Self::raise(cx, RelayEvent::Send(BridgeSend { bridge, message: bridged, credit }));
         true
@@ -201,12 +203,17 @@ impl Relay {
         self.routes.names().into_iter().filter(|site| !visited.contains(&**site)).collect()
     }
 
-    /// The sites that the message has visited, with this one and those that it goes to now.
-    fn visited(&self, header: &RelayHeader) -> Vec<Option<String>> {
-        let mut all: BTreeSet<String> = self.routes.names().iter().map(ToString::to_string).collect();
-        all.extend(header.visited.iter().flatten().cloned());
-        all.insert(self.site.to_string());
-        all.into_iter().map(Some).collect()
+    /// The header with the sites that the message has visited, this one and those that it goes to now (RELAY3).
+    fn with_visited(&self, header: &RelayHeader) -> RelayHeader {
+        let mut header = header.clone();
+        if self.is_relay3() {
+            let names = self.routes.names();
+            let mut all: BTreeSet<&str> = names.iter().map(|name| &**name).collect();
+            all.extend(header.visited.iter().flatten().map(String::as_str));
+            all.insert(&self.site);
+            header.visited = all.into_iter().map(|name| Some(name.to_owned())).collect();
+        }
+        header
     }
 
     fn bridged(
@@ -218,7 +225,7 @@ impl Relay {
     ) -> Message {
         cx.keep_headers_of_above(&mut message);
         header.original_flags = message.flags.0 as i16;
-        if self.is_third() {
+        if self.is_relay3() {
             // Headers of the bridge's own protocols must not mix with them.
             header.original_headers = std::mem::take(&mut message.headers).0.into_vec();
         }
@@ -249,15 +256,16 @@ impl Relay {
             (Origin::Member, Some(src)) => {
                 cx.absorb(message);
                 // The member that has sent the message is not always the one that has made it.
-                let sender = header.original_sender.clone().filter(|_| self.is_third());
+                let sender = header.original_sender.clone().filter(|_| self.is_relay3());
                 self.report(cx, sender.as_ref().unwrap_or(src), relay_kind::SITE_UNREACHABLE, site, None);
             }
-            (Origin::Bridge, _) if self.is_third() && header.kind == relay_kind::DATA => {
+            (Origin::Bridge, _) if self.is_relay3() && header.kind == relay_kind::DATA => {
                 if let Some(sender) = &header.original_sender {
                     self.report(cx, sender, relay_kind::SITE_UNREACHABLE, site, None);
                 }
             }
-            (Origin::Member, None) | (Origin::Bridge | Origin::Notice, _) => {}
+            (Origin::Notice, _) => cx.absorb(message),
+            (Origin::Member, None) | (Origin::Bridge, _) => {}
         }
     }
 
@@ -270,7 +278,7 @@ impl Relay {
         origin: &Origin,
     ) {
         cx.discard(message, DropReason::NotMember);
-        let (Some(dest), true) = (&header.final_dest, self.is_third() && header.kind == relay_kind::DATA)
+        let (Some(dest), true) = (&header.final_dest, self.is_relay3() && header.kind == relay_kind::DATA)
         else {
             return;
         };
@@ -287,11 +295,18 @@ impl Relay {
     }
 
     /// Tells a sender that its message did not arrive. A report that does not arrive itself causes none.
-    fn report(&mut self, cx: &mut Cx<'_>, to: &Address, kind: u8, site: &str, member: Option<&Address>) {
+    pub(super) fn report(
+        &mut self,
+        cx: &mut Cx<'_>,
+        to: &Address,
+        kind: u8,
+        site: &str,
+        member: Option<&Address>,
+    ) {
         let payload = member
             .map_or(Payload::Empty, |member| Payload::Object(Box::new(Object::Address(member.clone()))));
         let message = Message::new(None, payload).with_flags(Flags::OOB);
-        if !self.is_third() {
+        if !self.is_relay3() {
             let header = RelayHeader::new(kind, Some(Address::site_master(site)), None);
             return self.send_within(cx, to.clone(), header, message);
         }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::sticky::choose;
-use super::{SITE_NAME_BYTES_MAX, SITES_MAX};
+use super::{SITE_NAME_BYTES_MAX, SITE_NAMES_BYTES_MAX, SITES_MAX};
 use crate::{Address, Rng, Uuid};
 
 /// A bridge's number, and a site master in it.
 pub(super) type Route = (usize, Address);
 
-/// Bounded by the bridges' views, [`SITES_MAX`] and the local view.
+/// Bounded by the bridges' views, [`SITES_MAX`], [`SITE_NAMES_BYTES_MAX`] and the local view.
 pub(super) struct Routes {
     own: Arc<str>,
     sites: BTreeMap<Arc<str>, Vec<Route>>,
@@ -29,16 +29,18 @@ impl Routes {
             routes.retain(|(of, master)| *of != bridge || members.contains(master));
             !routes.is_empty()
         });
+        let mut bytes: usize = self.sites.keys().map(|site| site.len()).sum();
         for member in members {
             let is_other = |site: &&str| **site != *self.own && site.len() <= SITE_NAME_BYTES_MAX;
             let Some(site) = member.site().filter(is_other) else { continue };
             let route = (bridge, member.clone());
-            let is_full = self.sites.len() >= SITES_MAX;
+            let is_full = self.sites.len() >= SITES_MAX || bytes + site.len() > SITE_NAMES_BYTES_MAX;
             match self.sites.get_mut(site) {
                 Some(routes) if routes.contains(&route) => {}
                 Some(routes) => routes.push(route),
                 None if is_full => {}
                 None => {
+                    bytes += site.len();
                     self.sites.insert(site.into(), vec![route]);
                 }
             }
@@ -112,6 +114,11 @@ mod tests {
         assert_eq!(routes.names().len(), SITES_MAX);
         routes.set_members(0, &[master(9, &long)]);
         assert!(routes.is_empty());
+        let long = "x".repeat(SITE_NAME_BYTES_MAX - 3);
+        let many: Vec<Address> = (0..100).map(|n| master(n + 1, &format!("{long}{n:03}"))).collect();
+        routes.set_members(0, &many);
+        routes.set_members(1, &many);
+        assert_eq!(routes.names().len(), SITE_NAMES_BYTES_MAX / SITE_NAME_BYTES_MAX);
     }
 
     #[test]

@@ -44,22 +44,37 @@ impl KnownSites {
         added
     }
 
-    /// Returns the sites that were reachable before, with those of which only these have told. Another site cannot take back one
+    /// Returns the removed sites: these, those of which a removed one has told, and so on. Another site cannot take back one
     /// that a bridge of this site has.
     fn remove(&mut self, sites: &[Arc<str>], via: Option<&Arc<str>>) -> Vec<Arc<str>> {
-        let is_gone = |site: &Arc<str>, known: &Option<Arc<str>>| {
-            (sites.contains(site) && (via.is_none() || known.is_some()))
-                || (via.is_none() && known.as_ref().is_some_and(|known| sites.contains(known)))
+        let sites: BTreeSet<&Arc<str>> = sites.iter().collect();
+        let is_named = |site: &Arc<str>, known: &Option<Arc<str>>| {
+            sites.contains(site) && (via.is_none() || known.is_some())
         };
-        let removed: Vec<Arc<str>> =
-            self.up.extract_if(.., |site, known| is_gone(site, known)).map(|(site, _)| site).collect();
+        let mut removed: BTreeSet<Arc<str>> =
+            self.up.extract_if(.., |site, known| is_named(site, known)).map(|(site, _)| site).collect();
+        let mut beyond: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
+        for (site, known) in &self.up {
+            if let Some(known) = known {
+                beyond.entry(known.clone()).or_default().push(site.clone());
+            }
+        }
+        let mut next: Vec<Arc<str>> = removed.iter().cloned().collect();
+        while let Some(gone) = next.pop() {
+            for site in beyond.remove(&gone).into_iter().flatten() {
+                if self.up.remove(&site).is_some() {
+                    removed.insert(site.clone());
+                    next.push(site);
+                }
+            }
+        }
         for site in &removed {
             self.leaving.remove(site);
             if self.down.len() < SITES_MAX {
                 self.down.insert(site.clone());
             }
         }
-        removed
+        removed.into_iter().collect()
     }
 
     /// The sites that bridges of this site have, as members know.
@@ -73,18 +88,23 @@ impl KnownSites {
 }
 
 impl Relay {
-    /// Applies an announced change, and raises an event for what is new. Returns whether something is.
-    fn change(&mut self, cx: &mut Cx<'_>, is_up: bool, sites: &[Arc<str>], via: Option<&Arc<str>>) -> bool {
+    /// Applies an announced change, and raises an event for what is new, which it returns.
+    fn change(
+        &mut self,
+        cx: &mut Cx<'_>,
+        is_up: bool,
+        sites: &[Arc<str>],
+        via: Option<&Arc<str>>,
+    ) -> Vec<Arc<str>> {
         let changed = if is_up { self.known.add(sites, via) } else { self.known.remove(sites, via) };
-        if changed.is_empty() {
-            return false;
+        if !changed.is_empty() {
+            if !is_up {
+                self.topology.remove(&changed);
+            }
+            let event = if is_up { RelayEvent::SitesUp } else { RelayEvent::SitesDown };
+            Self::raise(cx, event(changed.clone()));
         }
-        if !is_up {
-            self.topology.remove(&changed);
-        }
-        let event = if is_up { RelayEvent::SitesUp(changed) } else { RelayEvent::SitesDown(changed) };
-        Self::raise(cx, event);
-        true
+        changed
     }
 
     /// The first site master announces the difference between its routes and what members know.
@@ -100,10 +120,12 @@ impl Relay {
             cx.arm(LEFT, next.since(cx.now()));
         }
         for (is_up, sites) in [(false, down), (true, up)] {
-            // A bridge may have now what another site has told of.
-            if self.change(cx, is_up, &sites, None) || (is_up && !sites.is_empty()) {
-                self.send_announcement(cx, None, (is_up, &sites), None);
-                self.tell_sites(cx, is_up, &sites);
+            let changed = self.change(cx, is_up, &sites, None);
+            // A bridge may have now what another site has told of. Sites beyond one that is down are down, too.
+            let told = if is_up { sites } else { changed };
+            if !told.is_empty() {
+                self.send_announcement(cx, None, (is_up, &told), None);
+                self.tell_sites(cx, is_up, &told);
             }
         }
     }
@@ -121,9 +143,9 @@ impl Relay {
         until > now
     }
 
-    /// Tells other sites of a change, and new ones of all sites and of the members of this one (RELAY3).
+    /// Tells other sites of a change, and new ones of all sites (RELAY3).
     fn tell_sites(&mut self, cx: &mut Cx<'_>, is_up: bool, sites: &[Arc<str>]) {
-        if !self.is_third() {
+        if !self.is_relay3() {
             return;
         }
         let sender = self.in_site(cx, &cx.local().clone());
@@ -139,10 +161,6 @@ impl Relay {
             let mut header = RelayHeader::new(kind, None, Some(sender.clone()));
             header.sites = told;
             self.send_to_sites(cx, &header, &Message::empty(None), &[other]);
-        }
-        if is_up {
-            self.ask_topology(cx, sites);
-            self.tell_view(cx, sites);
         }
     }
 
@@ -178,7 +196,7 @@ impl Relay {
         header.sites = sites.iter().map(|site| Some(site.to_string())).collect();
         let mut message =
             Message::empty(dest).with_header(self.header_id(), HeaderBody::Relay(Box::new(header)));
-        if self.is_third() {
+        if self.is_relay3() {
             // Other sites are told apart.
             message = message.with_flags(Flags::NO_RELAY);
         }
@@ -191,7 +209,7 @@ impl Relay {
         // JGroups announces the own site as well.
         let others: Vec<Arc<str>> =
             sites.filter(|site| ***site != *self.site).map(|site| site.as_str().into()).collect();
-        let via = header.original_sender.as_ref().filter(|_| self.is_third()).and_then(Address::site);
+        let via = header.original_sender.as_ref().filter(|_| self.is_relay3()).and_then(Address::site);
         let via: Option<Arc<str>> = via.filter(|via| **via != *self.site).map(Into::into);
         if via.as_ref().is_some_and(|via| via.len() > SITE_NAME_BYTES_MAX) {
             return;

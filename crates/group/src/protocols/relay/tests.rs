@@ -3,7 +3,7 @@ use crate::harness::{Harness, member, view};
 use crate::{BridgeSend, DropReason, Flags, HeldCredit, Message, RelayHeader, relay_kind};
 
 fn layer(max_site_masters: usize) -> Relay {
-    Relay::second(&Relay2Config {
+    Relay::relay2(&Relay2Config {
         site: "lon".into(),
         config: "relay.xml".into(),
         max_site_masters,

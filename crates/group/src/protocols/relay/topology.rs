@@ -1,4 +1,4 @@
-//! The members of all sites, as their site masters tell (RELAY3), and the text for RELAY2's requests.
+//! The views of other sites, which site masters exchange (RELAY3), and RELAY2's response to a request for them, a text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,32 +23,34 @@ pub(super) struct Topology {
     bytes: usize,
 }
 
-fn bytes_of(view: &View) -> usize {
-    let of = |member: &Address| {
-        let entries = if let Address::Ext(ext) = member {
-            ext.entries.iter().map(|(key, value)| key.len() + value.len()).sum()
-        } else {
-            0
-        };
-        64 + entries + member.site().map_or(0, str::len) + member.site_member_name().map_or(0, str::len)
+pub(super) fn bytes_of_address(member: &Address) -> usize {
+    let entries = if let Address::Ext(ext) = member {
+        ext.entries.iter().map(|(key, value)| key.len() + value.len()).sum()
+    } else {
+        0
     };
-    view.members().iter().map(of).sum()
+    64 + entries + member.site().map_or(0, str::len) + member.site_member_name().map_or(0, str::len)
+}
+
+fn bytes_of(view: &View) -> usize {
+    view.members().iter().chain([&view.id().creator]).map(bytes_of_address).sum()
 }
 
 impl Topology {
-    /// Keeps a view unless it is too large, or there are too many.
-    fn put(&mut self, site: &str, view: View) -> bool {
+    /// Keeps a view unless it is too large, or there are too many. The site's former view goes in any case: it is wrong.
+    fn put(&mut self, site: &str, view: &View) -> bool {
+        // Of the views that it merges nothing is used.
+        let view = view.without_subgroups();
         let bytes = bytes_of(&view);
-        let former = self.views.get(site).map_or(0, bytes_of);
-        let is_full = !self.views.contains_key(site) && self.views.len() >= SITES_MAX;
+        self.bytes -= self.views.remove(site).map_or(0, |former| bytes_of(&former));
         if site.len() > SITE_NAME_BYTES_MAX
-            || is_full
+            || self.views.len() >= SITES_MAX
             || bytes > TOPOLOGY_SITE_BYTES_MAX
-            || self.bytes - former + bytes > TOPOLOGY_BYTES_MAX
+            || self.bytes + bytes > TOPOLOGY_BYTES_MAX
         {
             return false;
         }
-        self.bytes = self.bytes - former + bytes;
+        self.bytes += bytes;
         self.views.insert(site.into(), view);
         true
     }
@@ -79,14 +81,17 @@ impl Relay {
         let sender = self.in_site(cx, &cx.local().clone());
         let mut header = RelayHeader::new(relay_kind::TOPO_RSP, None, Some(sender));
         header.sites = vec![Some(site.to_owned())];
-        (header, Message::object(None, Object::View(view.clone())))
+        (header, Message::object(None, Object::View(view.without_subgroups())))
     }
 
     /// A member of this site or of another one asks for the members of sites.
     pub(super) fn answer_topology(&mut self, cx: &mut Cx<'_>, request: &RelayHeader, from: &Address) {
-        if !self.is_third() {
+        if !self.is_relay3() {
             let answer = self.topology_text(cx, from.clone());
-            return cx.send(answer);
+            if self.is_member(from) && self.has_room(cx, Some(from), &answer) {
+                cx.send(answer);
+            }
+            return;
         }
         let mut views: Vec<(Arc<str>, View)> = Vec::new();
         views.extend(self.view.clone().map(|view| (self.site.clone(), view)));
@@ -112,22 +117,22 @@ impl Relay {
         if **site == *self.site || !self.settings.has_global_views {
             return;
         }
-        if !self.topology.put(site, view.clone()) {
+        if !self.topology.put(site, view) {
             cx.count_drop(DropReason::QueueFull, |_| "the topology of a site is too large".to_owned());
         }
     }
 
     /// This site's view has changed: other sites and joiners hear of it.
     pub(super) fn own_view_changed(&mut self, cx: &mut Cx<'_>, previous: Option<&View>) {
-        if !self.is_third() || !self.settings.has_global_views {
+        if !self.is_relay3() || !self.settings.has_global_views {
             return;
         }
         if self.is_first_master(cx) {
             let sites: Vec<Arc<str>> = self.routes.names().into_iter().collect();
             return self.tell_view(cx, &sites);
         }
-        if let (None, false, Some(master)) = (previous, self.is_master, self.own_master.clone()) {
-            // A joiner asks for what the others know.
+        if let (None, Some(master)) = (previous, self.masters.first().cloned()) {
+            // A joiner asks for what the others know, also if it is a site master: sites do not tell it again.
             let sender = self.in_site(cx, &cx.local().clone());
             let mut header =
                 RelayHeader::new(relay_kind::TOPO_REQ, Some(Address::site_master(&self.site)), Some(sender));
@@ -136,8 +141,17 @@ impl Relay {
         }
     }
 
+    /// A first site master and sites to which it has had no route exchange their members. Other members may know these
+    /// sites already, from the former one.
+    pub(super) fn exchange_topology(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
+        if self.is_relay3() && self.is_first_master(cx) {
+            self.ask_topology(cx, sites);
+            self.tell_view(cx, sites);
+        }
+    }
+
     /// Tells these sites the members of this one.
-    pub(super) fn tell_view(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
+    fn tell_view(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
         let Some(view) = self.view.clone().filter(|_| self.settings.has_global_views) else { return };
         let (mut header, message) = self.topology_message(cx, &self.site.clone(), &view);
         header.final_dest = Some(Address::all_site_masters());
@@ -145,7 +159,7 @@ impl Relay {
     }
 
     /// Asks sites that can be reached now for their members.
-    pub(super) fn ask_topology(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
+    fn ask_topology(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
         if self.settings.has_global_views {
             let sender = self.in_site(cx, &cx.local().clone());
             let header =
@@ -158,7 +172,12 @@ impl Relay {
     pub(super) fn dispatch(&mut self, cx: &mut Cx<'_>, header: RelayHeader, message: Message) {
         let Some(dest) = header.final_dest.clone() else { return };
         if dest.site() == Some(&self.site) {
-            return self.send_within(cx, dest, header, message);
+            // Requests cost nothing, so that answers need room. The peer may have invented the member.
+            let Some(member) = self.member(&dest).cloned() else { return };
+            if self.has_room(cx, Some(&member), &message) {
+                self.send_within(cx, member, header, message);
+            }
+            return;
         }
         // What is lost is sent again with the next change.
         self.route(cx, header, message, &Origin::Notice);
@@ -200,26 +219,41 @@ mod tests {
 
     fn view(site: &str, members: u64, name: &str) -> View {
         let members: Vec<Address> = (1..=members).map(|n| member(n).in_site(site, Some(name))).collect();
-        View::new(ViewId { creator: members[0].clone(), id: 1 }, members)
+        View::new(ViewId { creator: member(1), id: 1 }, members)
     }
 
     #[test]
     fn views_of_sites_are_bounded_in_number_and_bytes() {
         let mut topology = Topology::default();
-        assert!(topology.put("nyc", view("nyc", 2, "A")));
+        assert!(topology.put("nyc", &view("nyc", 2, "A")));
         assert!(topology.has_several("nyc") && !topology.has_several("sfo"));
         assert_eq!(topology.text(), "nyc: A:nyc, A:nyc");
         let bytes = topology.bytes;
-        assert!(topology.put("nyc", view("nyc", 1, "A")) && topology.bytes < bytes);
-        assert!(!topology.put(&"x".repeat(SITE_NAME_BYTES_MAX + 1), view("x", 1, "A")));
+        assert!(topology.put("nyc", &view("nyc", 1, "A")) && topology.bytes < bytes);
+        assert!(!topology.put(&"x".repeat(SITE_NAME_BYTES_MAX + 1), &view("x", 1, "A")));
         let large = "x".repeat(TOPOLOGY_SITE_BYTES_MAX - 1_000);
-        assert!(!topology.put("nyc", view("nyc", 1, &"x".repeat(TOPOLOGY_SITE_BYTES_MAX))));
-        assert!((0..16).all(|n| topology.put(&n.to_string(), view("s", 1, &large))));
-        assert!(!topology.put("last", view("s", 1, &"x".repeat(TOPOLOGY_SITE_BYTES_MAX - 100))));
+        assert!(!topology.put("nyc", &view("nyc", 1, &"x".repeat(TOPOLOGY_SITE_BYTES_MAX))));
+        assert_eq!((topology.text().as_str(), topology.bytes), ("", 0), "the former view is wrong");
+        assert!((0..16).all(|n| topology.put(&n.to_string(), &view("s", 1, &large))));
+        assert!(!topology.put("last", &view("s", 1, &"x".repeat(TOPOLOGY_SITE_BYTES_MAX - 500))));
         let sites: Vec<Arc<str>> = (0..16).map(|n| n.to_string().into()).chain(["nyc".into()]).collect();
         topology.remove(&sites);
         assert_eq!(topology.bytes, 0);
-        assert!((0..SITES_MAX).all(|n| topology.put(&n.to_string(), view("s", 1, "A"))));
-        assert!(!topology.put("one more", view("s", 1, "A")));
+        assert!((0..SITES_MAX).all(|n| topology.put(&n.to_string(), &view("s", 1, "A"))));
+        assert!(!topology.put("one more", &view("s", 1, "A")));
+    }
+    #[test]
+    fn merged_views_count_without_their_subgroups_and_with_their_creator() {
+        let part = view("nyc", 2, &"x".repeat(TOPOLOGY_SITE_BYTES_MAX));
+        let members = vec![member(1).in_site("nyc", Some("A"))];
+        let merged = |creator: &str| {
+            let creator = member(1).in_site("nyc", Some(creator));
+            View::merged(ViewId { creator, id: 2 }, members.clone(), vec![part.clone()])
+        };
+        let mut topology = Topology::default();
+        assert!(topology.put("nyc", &merged("A")));
+        assert_eq!(topology.bytes, 2 * (64 + 4));
+        assert!(!topology.views["nyc"].is_merge(), "their bytes are free");
+        assert!(!topology.put("nyc", &merged(&"x".repeat(TOPOLOGY_SITE_BYTES_MAX))));
     }
 }

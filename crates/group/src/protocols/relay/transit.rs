@@ -1,23 +1,55 @@
 //! Messages of other sites with RELAY3's header: for this site, for others beyond it, or for all.
 
 use super::outbound::Origin;
-use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX};
+use super::topology::bytes_of_address;
+use super::{ADDRESS_BYTES_MAX, Relay, SITE_NAME_BYTES_MAX, SITE_NAMES_BYTES_MAX, SITES_MAX};
 use crate::{
     Address, Cx, DropReason, Flags, HeaderBody, Headers, Message, RelayHeader, Transient, relay_kind,
 };
+
+/// The most bytes of the names of sites that a message has visited: those of its earlier header, and of the sender's routes.
+const VISITED_BYTES_MAX: usize = 2 * SITE_NAMES_BYTES_MAX;
+
+/// Returns whether other sites' names and addresses are within their bounds.
+fn is_bounded(header: &RelayHeader) -> bool {
+    let addresses = header.final_dest.iter().chain(&header.original_sender);
+    let is_short = |site: &str| site.len() <= SITE_NAME_BYTES_MAX;
+    let visited: usize = header.visited.iter().flatten().map(String::len).sum();
+    addresses.clone().all(|one| one.site().is_none_or(is_short) && bytes_of_address(one) <= ADDRESS_BYTES_MAX)
+        && header.visited.len() <= SITES_MAX
+        && header.visited.iter().all(Option::is_some)
+        && visited <= VISITED_BYTES_MAX
+        && header.sites.len() <= SITES_MAX
+        && header.visited.iter().chain(&header.sites).flatten().all(|site| is_short(site))
+}
+
+/// Returns a header with what its kind needs: what else the peer has put into it does not go on.
+fn needed_of(header: RelayHeader) -> RelayHeader {
+    let mut needed = RelayHeader::new(header.kind, header.final_dest, header.original_sender);
+    needed.visited = header.visited;
+    match header.kind {
+        relay_kind::SITE_UNREACHABLE
+        | relay_kind::SITES_UP
+        | relay_kind::SITES_DOWN
+        | relay_kind::TOPO_RSP => needed.sites = header.sites,
+        relay_kind::TOPO_REQ => needed.return_entire_cache = header.return_entire_cache,
+        _ => {}
+    }
+    needed
+}
 
 impl Relay {
     /// Handles a message of another site's master.
     pub(super) fn cross(&mut self, cx: &mut Cx<'_>, mut header: RelayHeader, mut message: Message) {
         // A sender of this site would be a forgery, or has come back over other sites.
         let sender = header.original_sender.as_ref().and_then(Address::site);
-        let is_named =
-            |site: &Option<String>| site.as_ref().is_some_and(|site| site.len() <= SITE_NAME_BYTES_MAX);
-        let is_valid = sender.is_some_and(|site| *site != *self.site && site.len() <= SITE_NAME_BYTES_MAX)
-            && header.visited.len() <= SITES_MAX
-            && header.visited.iter().all(is_named);
-        if !is_valid {
-            return cx.discard(&message, DropReason::Malformed);
+        let is_bounded = is_bounded(&header);
+        if !is_bounded || sender.is_none_or(|site| *site == *self.site) {
+            cx.discard(&message, DropReason::Malformed);
+            if is_bounded {
+                self.report_returned(cx, &header);
+            }
+            return;
         }
         message.headers = Headers(std::mem::take(&mut header.original_headers).into());
         let count = message.headers.0.len();
@@ -27,6 +59,7 @@ impl Relay {
             return cx.discard(&message, DropReason::Unexpected);
         }
         message.flags = Flags(header.original_flags as u16);
+        let mut header = needed_of(header);
         message.transient = Transient::NONE;
         message.dest = None;
         message.src = None;
@@ -50,11 +83,24 @@ impl Relay {
         }
     }
 
+    /// A message of this site that comes back has not found its site.
+    fn report_returned(&mut self, cx: &mut Cx<'_>, header: &RelayHeader) {
+        let (Some(sender), Some(site)) =
+            (&header.original_sender, header.final_dest.as_ref().and_then(Address::site))
+        else {
+            return;
+        };
+        let is_own = sender.site() == Some(&self.site) && self.is_member(sender);
+        if header.kind == relay_kind::DATA && !header.visited.is_empty() && is_own && *site != *self.site {
+            self.counts.unreachable += 1;
+            self.report(cx, sender, relay_kind::SITE_UNREACHABLE, site, None);
+        }
+    }
+
     /// A message for another site goes on, unless it has been here.
     fn pass_through(&mut self, cx: &mut Cx<'_>, mut header: RelayHeader, message: Message) {
-        let is_loop = header.visited.iter().flatten().any(|site| **site == *self.site);
         let site = header.final_dest.as_ref().and_then(Address::site).unwrap_or_default().to_owned();
-        if is_loop || header.visited.len() >= SITES_MAX {
+        if self.has_visited(&header) || header.visited.len() >= SITES_MAX {
             return self.refuse(cx, &header, &message, &site, &Origin::Bridge);
         }
         header.visited.push(Some(self.site.to_string()));
@@ -62,7 +108,9 @@ impl Relay {
     }
 
     /// A message for a member of this site or for its masters.
-    fn arrive(&mut self, cx: &mut Cx<'_>, dest: &Address, header: RelayHeader, message: Message) {
+    fn arrive(&mut self, cx: &mut Cx<'_>, dest: &Address, mut header: RelayHeader, message: Message) {
+        // The member that gets it may be a site master, which must not send it on again.
+        header.visited = vec![Some(self.site.to_string())];
         // Also to itself, so that the application's credits bound the messages that wait for it.
         let member = if dest.is_site_master() { cx.local().clone() } else { dest.clone() };
         if !self.is_member(&member) {

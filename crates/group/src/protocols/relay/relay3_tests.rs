@@ -9,29 +9,33 @@ use crate::{
     BridgeSend, DropReason, Flags, Header, Message, Object, Payload, RelayHeader, Uuid, ViewId, relay_kind,
 };
 
-fn own(n: u64) -> Address {
+pub(super) fn own(n: u64) -> Address {
     Address::of_site(Uuid { most: n, least: n }, "lon", "A", true)
 }
 
-fn view_of(id: u64, members: &[u64]) -> View {
+pub(super) fn view_of(id: u64, members: &[u64]) -> View {
     let members: Vec<Address> = members.iter().map(|&n| own(n)).collect();
     View::new(ViewId { creator: members[0].clone(), id }, members)
 }
 
+pub(super) fn layer_with(config: Relay3Config) -> Relay {
+    let config = Relay3Config { site: "lon".into(), config: "relay.xml".into(), ..config };
+    Relay::relay3(&config, &TopologyConfig::default())
+}
+
 fn layer() -> Relay {
-    let config = Relay3Config { site: "lon".into(), config: "relay.xml".into(), ..Relay3Config::default() };
-    Relay::third(&config, &TopologyConfig::default())
+    layer_with(Relay3Config::default())
 }
 
 /// Member 1 in this view.
-fn in_view(members: &[u64]) -> Harness {
+pub(super) fn in_view(members: &[u64]) -> Harness {
     let mut harness = Harness::with_address(1, own(1), vec![Box::new(layer())]);
     harness.raise(Event::View(view_of(1, members)));
     harness
 }
 
 /// Member 1 is site master, and these are those of other sites.
-fn master_with(others: &[Address]) -> Harness {
+pub(super) fn master_with(others: &[Address]) -> Harness {
     let mut harness = in_view(&[1, 2]);
     bridge_view(&mut harness, others);
     relay_events(&mut harness);
@@ -39,16 +43,16 @@ fn master_with(others: &[Address]) -> Harness {
     harness
 }
 
-fn with(kind: u8, message: Message, dest: Option<Address>, sender: Address) -> Message {
+pub(super) fn with(kind: u8, message: Message, dest: Option<Address>, sender: Address) -> Message {
     let header = RelayHeader::new(kind, dest, Some(sender));
     message.with_header(ProtocolId::RELAY3, HeaderBody::Relay(Box::new(header)))
 }
 
-fn data(dest: Option<Address>, sender: Address) -> Message {
+pub(super) fn data(dest: Option<Address>, sender: Address) -> Message {
     with(relay_kind::DATA, Message::bytes(Some(remote(7, "lon")), "x"), dest, sender)
 }
 
-fn visited(mut message: Message, sites: &[&str]) -> Message {
+pub(super) fn visited(mut message: Message, sites: &[&str]) -> Message {
     if let Some(HeaderBody::Relay(mut header)) = message.headers.take(ProtocolId::RELAY3) {
         header.visited = sites.iter().map(|site| Some((*site).to_owned())).collect();
         message.headers.put(ProtocolId::RELAY3, HeaderBody::Relay(header));
@@ -56,17 +60,17 @@ fn visited(mut message: Message, sites: &[&str]) -> Message {
     message
 }
 
-fn arrives(harness: &mut Harness, message: Message) -> Vec<Message> {
+pub(super) fn arrives(harness: &mut Harness, message: Message) -> Vec<Message> {
     from_bridge(harness, BridgeInput::Message { bridge: 0, message: message.sent_by(8) });
     harness.take_down()
 }
 
-fn kinds(sent: &[BridgeSend]) -> Vec<(String, u8)> {
+pub(super) fn kinds(sent: &[BridgeSend]) -> Vec<(String, u8)> {
     let site = |send: &BridgeSend| send.message.dest.as_ref().unwrap().site().unwrap().to_owned();
     sent.iter().map(|send| (site(send), header(&send.message).kind)).collect()
 }
 
-fn names(sites: &[Option<String>]) -> Vec<&str> {
+pub(super) fn names(sites: &[Option<String>]) -> Vec<&str> {
     sites.iter().flatten().map(String::as_str).collect()
 }
 

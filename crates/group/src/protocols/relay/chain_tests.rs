@@ -1,0 +1,291 @@
+//! RELAY3's chains of sites, changes of site masters, and what peers must not be able to do.
+
+use std::sync::Mutex;
+
+use super::relay3_tests::{
+    arrives, data, in_view, kinds, layer_with, master_with, names, own, view_of, visited, with,
+};
+use super::tests::{bridge_view, from_bridge, header, relay_events, remote, sent};
+use super::*;
+use crate::harness::Harness;
+use crate::{BridgeSend, Cx, DropReason, Flags, Message, Object, RelayHeader, ViewId, relay_kind};
+
+/// A layer below that counts returned credit.
+struct Returned(Arc<Mutex<u64>>);
+
+impl Protocol for Returned {
+    fn name(&self) -> &'static str {
+        "UFC"
+    }
+    fn id(&self) -> ProtocolId {
+        ProtocolId::UFC
+    }
+    fn consumed(&mut self, _cx: &mut Cx<'_>, _src: &Address, _is_multicast: bool, credit: u64) {
+        *self.0.lock().unwrap() += credit;
+    }
+}
+
+fn sites(kind: u8, sites: &[&str], from: Option<Address>) -> Message {
+    let mut header = RelayHeader::new(kind, None, from);
+    header.sites = sites.iter().map(|site| Some((*site).to_owned())).collect();
+    Message::empty(None).with_header(ProtocolId::RELAY3, HeaderBody::Relay(Box::new(header)))
+}
+
+/// A member of this site announces.
+fn hears(harness: &mut Harness, kind: u8, of: &[&str], from: Option<Address>) -> Vec<RelayEvent> {
+    let message = sites(kind, of, from).with_flags(Flags::NO_RELAY);
+    harness.up(Message { src: Some(own(2)), ..message });
+    relay_events(harness)
+}
+
+fn down(sites: &[&str]) -> Vec<RelayEvent> {
+    vec![RelayEvent::SitesDown(sites.iter().map(|site| (*site).into()).collect())]
+}
+
+fn told(sends: &[BridgeSend], kind: u8) -> Vec<(&str, Vec<&str>)> {
+    let told = sends.iter().filter(|send| header(&send.message).kind == kind);
+    told.map(|send| {
+        (send.message.dest.as_ref().unwrap().site().unwrap(), names(&header(&send.message).sites))
+    })
+    .collect()
+}
+
+#[test]
+fn sites_of_a_chain_go_with_the_first_one() {
+    let mut harness = in_view(&[2, 1]);
+    hears(&mut harness, relay_kind::SITES_UP, &["nyc"], None);
+    hears(&mut harness, relay_kind::SITES_UP, &["hf"], Some(remote(8, "nyc")));
+    hears(&mut harness, relay_kind::SITES_UP, &["sfo"], Some(remote(9, "hf")));
+    hears(&mut harness, relay_kind::SITES_UP, &["sea"], Some(remote(9, "sfo")));
+    assert_eq!(
+        hears(&mut harness, relay_kind::SITES_DOWN, &["sfo"], Some(remote(9, "hf"))),
+        down(&["sea", "sfo"])
+    );
+    hears(&mut harness, relay_kind::SITES_UP, &["sfo"], Some(remote(9, "hf")));
+    assert_eq!(hears(&mut harness, relay_kind::SITES_DOWN, &["nyc"], None), down(&["hf", "nyc", "sfo"]));
+}
+
+#[test]
+fn other_sites_hear_of_all_sites_that_went_with_one() {
+    let mut harness = master_with(&[remote(8, "nyc"), remote(9, "sfo")]);
+    hears(&mut harness, relay_kind::SITES_UP, &["hf"], Some(remote(8, "nyc")));
+    bridge_view(&mut harness, &[remote(9, "sfo")]);
+    let events = relay_events(&mut harness);
+    assert_eq!(events[..1], down(&["hf", "nyc"]));
+    let sends: Vec<BridgeSend> = events
+        .into_iter()
+        .filter_map(|event| if let RelayEvent::Send(send) = event { Some(send) } else { None })
+        .collect();
+    assert_eq!(told(&sends, relay_kind::SITES_DOWN), [("sfo", vec!["hf", "nyc"])]);
+    let [announced] = &harness.take_down()[..] else { panic!("one message") };
+    assert_eq!(names(&header(announced).sites), ["hf", "nyc"]);
+}
+
+#[test]
+fn new_first_site_master_and_sites_that_are_known_exchange_their_members() {
+    let mut harness = in_view(&[2, 1]);
+    hears(&mut harness, relay_kind::SITES_UP, &["nyc"], None);
+    harness.raise(Event::View(view_of(2, &[1])));
+    bridge_view(&mut harness, &[remote(8, "nyc")]);
+    let sends = sent(&mut harness);
+    let nyc = |kind| ("nyc".to_owned(), kind);
+    assert_eq!(kinds(&sends), [nyc(relay_kind::TOPO_REQ), nyc(relay_kind::TOPO_RSP)]);
+    bridge_view(&mut harness, &[remote(8, "nyc"), remote(9, "nyc")]);
+    assert_eq!(sent(&mut harness), [], "it has had a route");
+}
+
+#[test]
+fn joiner_that_is_the_second_site_master_asks_the_first_one() {
+    let config = Relay3Config { max_site_masters: 2, ..Relay3Config::default() };
+    let mut joiner = Harness::with_address(1, own(1), vec![Box::new(layer_with(config))]);
+    joiner.raise(Event::View(view_of(1, &[2, 1])));
+    let [request] = &joiner.take_down()[..] else { panic!("one message") };
+    assert_eq!((&request.dest, header(request).kind), (&Some(own(2)), relay_kind::TOPO_REQ));
+}
+
+#[test]
+fn message_for_the_masters_of_all_sites_goes_on_once() {
+    for kind in [relay_kind::TOPO_REQ, relay_kind::DATA] {
+        let mut harness = master_with(&[remote(8, "nyc"), remote(9, "sfo")]);
+        let message = with(kind, Message::empty(None), Some(Address::all_site_masters()), remote(80, "nyc"));
+        let [here] = &arrives(&mut harness, visited(message, &["nyc"]))[..] else { panic!("one message") };
+        assert_eq!(kinds(&sent(&mut harness)), [("sfo".to_owned(), kind)]);
+        harness.up(Message { src: Some(own(1)), ..here.clone() });
+        let again = sent(&mut harness).into_iter().filter(|send| header(&send.message).kind == kind);
+        assert_eq!(again.count(), 0);
+    }
+}
+
+#[test]
+fn notice_without_a_route_returns_its_credit() {
+    let credit = Arc::new(Mutex::new(0));
+    let layers: Vec<Box<dyn Protocol>> =
+        vec![Box::new(Returned(credit.clone())), Box::new(layer_with(Relay3Config::default()))];
+    let mut harness = Harness::with_address(1, own(1), layers);
+    harness.raise(Event::View(view_of(1, &[1, 2])));
+    let report =
+        with(relay_kind::SITE_UNREACHABLE, Message::empty(Some(own(1))), Some(remote(80, "nyc")), own(2));
+    harness.up(Message { src: Some(own(2)), credit: 7, ..report });
+    assert_eq!(*credit.lock().unwrap(), 7);
+}
+
+#[test]
+fn members_are_reported_by_their_own_site_and_sites_one_at_a_time() {
+    let mut harness = in_view(&[2, 1]);
+    let mut reports = |member: Address, from: Address| {
+        let payload = Message::object(Some(own(1)), Object::Address(member));
+        let report = with(relay_kind::MEMBER_UNREACHABLE, payload, Some(own(1)), from);
+        harness.up(Message { src: Some(own(2)), ..report });
+        relay_events(&mut harness)
+    };
+    assert_eq!(reports(remote(80, "nyc"), remote(9, "sfo")), []);
+    assert_eq!(reports(own(2), remote(8, "nyc")), []);
+    assert_eq!(reports(own(2), own(1)), [], "it is a member");
+    let long = remote(80, "nyc").in_site("nyc", Some(&"x".repeat(ADDRESS_BYTES_MAX)));
+    assert_eq!(reports(long, remote(8, "nyc")), []);
+    let left = remote(80, "nyc");
+    assert_eq!(reports(left.clone(), remote(8, "nyc")), [RelayEvent::MemberUnreachable(left)]);
+
+    let mut report = |of: &[&str]| {
+        let report = sites(relay_kind::SITE_UNREACHABLE, of, Some(remote(8, "nyc")));
+        harness.up(Message { src: Some(own(2)), dest: Some(own(1)), ..report });
+        relay_events(&mut harness)
+    };
+    assert_eq!(report(&["hf", "sfo"]), [RelayEvent::SiteUnreachable("hf".into())]);
+    assert_eq!(report(&[&"x".repeat(SITE_NAME_BYTES_MAX + 1)]), []);
+}
+
+#[test]
+fn sender_hears_of_a_unicast_that_comes_back() {
+    let mut harness = master_with(&[remote(8, "nyc")]);
+    let back = |sender: u64, over: &[&str]| visited(data(Some(remote(90, "hf")), own(sender)), over);
+    let [report] = &arrives(&mut harness, back(2, &["nyc"]))[..] else { panic!("one message") };
+    assert_eq!((&report.dest, header(report).kind), (&Some(own(2)), relay_kind::SITE_UNREACHABLE));
+    assert_eq!(names(&header(report).sites), ["hf"]);
+    assert_eq!(arrives(&mut harness, back(2, &[])), [], "it has crossed no site");
+    assert_eq!(arrives(&mut harness, back(5, &["nyc"])), [], "there is no such member");
+    assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 3);
+}
+
+#[test]
+fn header_of_another_site_goes_on_with_what_its_kind_needs() {
+    let mut harness = master_with(&[remote(8, "nyc"), remote(9, "sfo")]);
+    let with_sites = |kind, names: Vec<Option<String>>| {
+        let mut message = with(kind, Message::empty(None), None, remote(80, "nyc"));
+        if let Some(HeaderBody::Relay(mut header)) = message.headers.take(ProtocolId::RELAY3) {
+            header.sites = names;
+            header.return_entire_cache = true;
+            message.headers.put(ProtocolId::RELAY3, HeaderBody::Relay(header));
+        }
+        message
+    };
+    let some = || vec![Some("hf".to_owned())];
+    for (kind, has_sites) in [(relay_kind::DATA, false), (relay_kind::SITES_UP, true)] {
+        let here = arrives(&mut harness, visited(with_sites(kind, some()), &["nyc"])).pop().unwrap();
+        let [on] = &sent(&mut harness)[..] else { panic!("one message") };
+        for message in [&here, &on.message] {
+            let header = header(message);
+            assert_eq!((header.sites.is_empty(), header.return_entire_cache), (!has_sites, false));
+        }
+    }
+    let long = "x".repeat(SITE_NAME_BYTES_MAX + 1);
+    for names in [vec![Some(long.clone())], vec![Some("a".to_owned()); SITES_MAX + 1]] {
+        assert_eq!(arrives(&mut harness, with_sites(relay_kind::SITES_UP, names)), []);
+    }
+    let large = remote(80, "nyc").in_site("nyc", Some(&"x".repeat(ADDRESS_BYTES_MAX)));
+    let many: Vec<String> =
+        (0..200).map(|n| format!("{}{n:03}", "x".repeat(SITE_NAME_BYTES_MAX - 3))).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let all = [
+        data(Some(remote(1, &long)), remote(80, "nyc")),
+        data(None, large),
+        visited(data(None, remote(80, "nyc")), &many),
+    ];
+    for message in all {
+        assert_eq!(arrives(&mut harness, message), []);
+    }
+    assert_eq!(sent(&mut harness), []);
+    assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 5);
+}
+
+#[test]
+fn rules_are_not_matched_with_long_names() {
+    let mut harness = master_with(&[remote(8, "nyc")]);
+    from_bridge(&mut harness, BridgeInput::Forwards(vec![ForwardRule::new(".*", "nyc").unwrap()]));
+    let long = "x".repeat(SITE_NAME_BYTES_MAX + 1);
+    harness.send(Message::bytes(Some(remote(90, &long)), "x"));
+    assert_eq!(relay_events(&mut harness), [RelayEvent::SiteUnreachable(long.into())]);
+    harness.send(Message::bytes(Some(remote(90, "hf")), "x"));
+    assert_eq!(sent(&mut harness).len(), 1);
+}
+
+#[test]
+fn answers_go_to_members_only() {
+    let mut harness = master_with(&[remote(8, "nyc")]);
+    let mut ask = |from: Address| {
+        let dest = Some(Address::site_master("lon"));
+        harness.up(Message {
+            src: Some(own(2)),
+            ..with(relay_kind::TOPO_REQ, Message::empty(Some(own(1))), dest, from)
+        });
+        harness.take_down().len()
+    };
+    assert_eq!((ask(own(2)), ask(own(5))), (1, 0));
+    // A member invents the sender.
+    let mut harness = master_with(&[]);
+    let mut send = |from: Address| {
+        let message = data(Some(remote(80, "nyc")), from);
+        harness.up(Message { src: Some(own(2)), dest: Some(own(1)), ..message });
+        harness.take_down().len()
+    };
+    assert_eq!((send(own(2)), send(own(5))), (1, 0));
+}
+
+#[test]
+fn sites_go_down_at_once_without_the_delay() {
+    for delay_sites_down in [true, false] {
+        let config = Relay3Config { delay_sites_down, ..Relay3Config::default() };
+        let mut harness = Harness::with_address(1, own(1), vec![Box::new(layer_with(config))]);
+        harness.raise(Event::View(view_of(1, &[1, 2])));
+        bridge_view(&mut harness, &[remote(8, "nyc")]);
+        harness.up(Message { src: Some(own(2)), ..topology_of_nyc() });
+        relay_events(&mut harness);
+        bridge_view(&mut harness, &[]);
+        let expected = if delay_sites_down { vec![] } else { down(&["nyc"]) };
+        assert_eq!(relay_events(&mut harness), expected);
+    }
+}
+
+fn topology_of_nyc() -> Message {
+    let members = vec![remote(80, "nyc"), remote(81, "nyc")];
+    let view = View::new(ViewId { creator: members[0].clone(), id: 1 }, members);
+    let mut header = RelayHeader::new(relay_kind::TOPO_RSP, None, Some(remote(80, "nyc")));
+    header.sites = vec![Some("nyc".to_owned())];
+    Message::object(None, Object::View(view))
+        .with_header(ProtocolId::RELAY3, HeaderBody::Relay(Box::new(header)))
+}
+
+#[test]
+fn sites_without_global_views_exchange_none() {
+    let config = Relay3Config { site: "lon".into(), config: "relay.xml".into(), ..Relay3Config::default() };
+    let topology = TopologyConfig { global_views: false };
+    let mut harness = Harness::with_address(1, own(1), vec![Box::new(Relay::relay3(&config, &topology))]);
+    harness.raise(Event::View(view_of(1, &[1, 2])));
+    bridge_view(&mut harness, &[remote(8, "nyc")]);
+    harness.raise(Event::View(view_of(2, &[1, 2, 3])));
+    assert_eq!(sent(&mut harness), []);
+    harness.up(Message { src: Some(own(2)), ..topology_of_nyc() });
+    assert_eq!(harness.stack.attribute("RELAY3", "topology").unwrap(), "");
+}
+
+#[test]
+fn site_masters_are_members_that_can_be_and_at_least_the_ratio() {
+    let config = Relay3Config { site_masters_ratio: 0.5, ..Relay3Config::default() };
+    let mut harness = Harness::with_address(1, own(1), vec![Box::new(layer_with(config))]);
+    let other = |n, can| Address::of_site(crate::Uuid { most: n, least: n }, "lon", "A", can);
+    let members = vec![other(5, false), other(4, true), own(1), other(3, true)];
+    harness.raise(Event::View(View::new(ViewId { creator: members[0].clone(), id: 1 }, members)));
+    assert_eq!(relay_events(&mut harness), [RelayEvent::OpenBridges], "the second of two");
+    let attribute = |name| harness.stack.attribute("RELAY3", name).unwrap();
+    assert_eq!(attribute("site_masters").split(", ").count(), 2);
+}
