@@ -537,6 +537,11 @@ impl RelayHeader {
             original_flags: 0,
         }
     }
+
+    /// Returns whether a site master of this site has sent the message on.
+    pub fn has_visited(&self, site: &str) -> bool {
+        self.visited.iter().flatten().any(|visited| visited == site)
+    }
 }
 
 /// The header of FORK.

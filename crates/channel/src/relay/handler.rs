@@ -20,7 +20,7 @@ use crate::up_handler::UpHandler;
 use crate::warnings::Warnings;
 use crate::weak_channel::WeakChannel;
 
-/// RELAY2 or RELAY3 of a member: its bridges, and what the application knows of sites.
+/// RELAY2 or RELAY3 of a member: its bridges, and the sites that the application knows.
 pub(crate) struct RelayHandler {
     site: Arc<str>,
     bridges: Vec<BridgeSetup>,

@@ -1,6 +1,6 @@
-//! RELAY3's chains of sites, changes of site masters, and what peers must not be able to do.
+//! RELAY3's chains of sites, changes of site masters, and hostile peers.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::relay3_tests::{
     arrives, data, in_view, kinds, layer_with, master_with, names, own, view_of, visited, with,

@@ -1,8 +1,7 @@
 //! Messages with the header of RELAY2 or RELAY3 from members of the site, and with that of RELAY2 from bridges.
 
 use super::outbound::Origin;
-use super::topology::bytes_of_address;
-use super::{ADDRESS_BYTES_MAX, INBOUND_BYTES_MAX, INBOUND_TOTAL_MAX, Relay, SITE_NAME_BYTES_MAX};
+use super::{INBOUND_BYTES_MAX, INBOUND_TOTAL_MAX, Relay, SITE_NAME_BYTES_MAX, raise};
 use crate::{
     Address, Cx, DropReason, HeaderBody, Message, Object, Payload, ProtocolId, RelayEvent, RelayHeader,
     Transient, relay_kind,
@@ -11,16 +10,16 @@ use crate::{
 impl Relay {
     /// Handles a message of a member of the site.
     pub(super) fn handle(&mut self, cx: &mut Cx<'_>, header: RelayHeader, mut message: Message) {
-        if self.is_relay3() && header.kind != relay_kind::DATA && self.is_master {
+        if self.own.is_relay3() && header.kind != relay_kind::DATA && self.is_master {
             // Such as a request for the members of all sites.
             let Some(dest) = header.final_dest.as_ref().filter(|_| !message.is_multicast()) else {
                 return self.take(cx, &header, &message);
             };
             match dest.site() {
-                None if dest.is_site_master() && !self.has_visited(&header) => {
+                None if dest.is_site_master() && !header.has_visited(&self.own.name) => {
                     self.send_on(cx, &header, &mut message);
                 }
-                Some(site) if *site != *self.site => {
+                Some(site) if *site != *self.own.name => {
                     return self.route(cx, header, message, &Origin::Notice);
                 }
                 _ => {}
@@ -30,21 +29,6 @@ impl Relay {
             relay_kind::DATA => self.handle_data(cx, header, message),
             _ => self.take(cx, &header, &message),
         }
-    }
-
-    /// Returns whether the message has been at this site, whose master has sent it on.
-    pub(super) fn has_visited(&self, header: &RelayHeader) -> bool {
-        header.visited.iter().flatten().any(|site| **site == *self.site)
-    }
-
-    /// Returns whether this report of an unreachable member may be true: its own site reports it. Calls to the member fail
-    /// then, so those to members of this view must not.
-    fn may_report(&self, header: &RelayHeader, member: &Address) -> bool {
-        let site = header.original_sender.as_ref().and_then(Address::site);
-        site.is_some()
-            && site == member.site()
-            && !self.is_member(member)
-            && bytes_of_address(member) <= ADDRESS_BYTES_MAX
     }
 
     /// Handles a message between layers.
@@ -57,32 +41,33 @@ impl Relay {
             relay_kind::SITE_UNREACHABLE => {
                 cx.absorb(message);
                 // RELAY2 has the site in the destination.
-                let site = header.final_dest.as_ref().and_then(Address::site).filter(|_| !self.is_relay3());
+                let site =
+                    header.final_dest.as_ref().and_then(Address::site).filter(|_| !self.own.is_relay3());
                 let mut sites =
-                    header.sites.iter().flatten().map(String::as_str).filter(|_| self.is_relay3());
+                    header.sites.iter().flatten().map(String::as_str).filter(|_| self.own.is_relay3());
                 // A report is about one message.
                 let site = site.or_else(|| sites.next()).filter(|site| site.len() <= SITE_NAME_BYTES_MAX);
                 if let Some(site) = site {
-                    Self::raise(cx, RelayEvent::SiteUnreachable(site.into()));
+                    raise(cx, RelayEvent::SiteUnreachable(site.into()));
                 }
             }
-            relay_kind::MEMBER_UNREACHABLE if self.is_relay3() => {
+            relay_kind::MEMBER_UNREACHABLE if self.own.is_relay3() => {
                 cx.absorb(message);
                 if let Payload::Object(object) = &message.payload
                     && let Object::Address(member) = &**object
-                    && self.may_report(header, member)
+                    && self.own.may_report(header, member)
                 {
-                    Self::raise(cx, RelayEvent::MemberUnreachable(member.clone()));
+                    raise(cx, RelayEvent::MemberUnreachable(member.clone()));
                 }
             }
             relay_kind::TOPO_REQ => {
                 cx.absorb(message);
-                let from = header.original_sender.as_ref().filter(|_| self.is_relay3());
+                let from = header.original_sender.as_ref().filter(|_| self.own.is_relay3());
                 if let Some(from) = from.or(message.src.as_ref()).filter(|from| !cx.is_local(from)) {
                     self.answer_topology(cx, header, from);
                 }
             }
-            relay_kind::TOPO_RSP if self.is_relay3() => {
+            relay_kind::TOPO_RSP if self.own.is_relay3() => {
                 cx.absorb(message);
                 self.receive_topology(cx, header, message);
             }
@@ -96,19 +81,19 @@ impl Relay {
         };
         let Some(dest) = header.final_dest.clone().filter(|_| !message.is_multicast()) else {
             // With RELAY3 JGroups puts the header on multicasts of the site, too.
-            if self.is_relay3() && sender.site() == Some(&self.site) && self.is_relaying(cx) {
+            if self.own.is_relay3() && sender.site() == Some(&self.own.name) && self.is_relaying(cx) {
                 self.relay_to_all(cx, &mut message);
             }
             return self.deliver(cx, None, sender, message);
         };
-        let is_to_all = self.is_relay3() && dest.is_site_master() && dest.site().is_none();
+        let is_to_all = self.own.is_relay3() && dest.is_site_master() && dest.site().is_none();
         if is_to_all && self.is_master {
-            if !self.has_visited(&header) {
+            if !header.has_visited(&self.own.name) {
                 self.send_on(cx, &header, &mut message);
             }
             return self.deliver(cx, Some(dest), sender, message);
         }
-        let is_own_site = dest.site() == Some(&self.site);
+        let is_own_site = dest.site() == Some(&self.own.name);
         let is_here = is_own_site
             && if dest.is_site_master() { self.is_master } else { dest.uuid() == cx.local().uuid() };
         if is_here {
@@ -121,7 +106,7 @@ impl Relay {
             return self.route(cx, header, message, &Origin::Member);
         }
         // The member takes this one for a site master, after a change of views or with other settings.
-        match self.master_instead(&message, &sender).filter(|master| !cx.is_local(master)) {
+        match self.own.master_instead(&message, &sender).filter(|master| !cx.is_local(master)) {
             Some(master) => {
                 cx.absorb(&message);
                 cx.keep_headers_of_above(&mut message);
@@ -149,10 +134,10 @@ impl Relay {
         header: RelayHeader,
         mut message: Message,
     ) {
-        if !self.is_member(&dest) {
+        if !self.own.is_member(&dest) {
             return self.refuse_member(cx, &header, &message, &Origin::Member);
         }
-        let Some(member) = self.within_site(&dest) else { return };
+        let Some(member) = self.own.within_site(&dest) else { return };
         cx.absorb(&message);
         cx.keep_headers_of_above(&mut message);
         self.counts.to_member += 1;
@@ -163,10 +148,10 @@ impl Relay {
     pub(super) fn take_from_bridge(&mut self, cx: &mut Cx<'_>, bridge: usize, mut message: Message) {
         // The bridge returns credits itself.
         message.credit = 0;
-        let Some(HeaderBody::Relay(header)) = message.headers.take(self.header_id()) else {
+        let Some(HeaderBody::Relay(header)) = message.headers.take(self.own.header_id()) else {
             return cx.discard(&message, DropReason::MissingHeader);
         };
-        if self.is_relay3() {
+        if self.own.is_relay3() {
             return self.cross(cx, *header, message);
         }
         match header.kind {
@@ -183,7 +168,7 @@ impl Relay {
     fn relayed(&mut self, cx: &mut Cx<'_>, header: RelayHeader, mut message: Message) {
         // A sender of this site would be a forgery: its messages do not come over a bridge.
         let sender = header.original_sender.filter(Address::is_of_site);
-        let Some(sender) = sender.filter(|sender| sender.site() != Some(&self.site)) else {
+        let Some(sender) = sender.filter(|sender| sender.site() != Some(&self.own.name)) else {
             return cx.discard(&message, DropReason::Malformed);
         };
         cx.keep_headers_of_above(&mut message);
@@ -196,14 +181,14 @@ impl Relay {
             }
             return;
         };
-        if dest.site() != Some(&self.site) {
+        if dest.site() != Some(&self.own.name) {
             let header = RelayHeader::new(relay_kind::DATA, Some(dest), Some(sender));
             return self.route(cx, header, message, &Origin::Bridge);
         }
         // Also to itself, so that the application's credits bound the messages that wait for it.
         let member =
             if dest.is_site_master() { Some(cx.local().clone()) } else { dest.uuid().map(Address::Uuid) };
-        let Some(member) = member.filter(|member| self.is_member(member)) else {
+        let Some(member) = member.filter(|member| self.own.is_member(member)) else {
             return cx.discard(&message, DropReason::NotMember);
         };
         if self.has_room(cx, Some(&member), &message) {
@@ -215,7 +200,7 @@ impl Relay {
 
     /// Returns whether few enough bytes of bridges wait for the destination. If not, the message is dropped.
     pub(super) fn has_room(&self, cx: &mut Cx<'_>, dest: Option<&Address>, message: &Message) -> bool {
-        let members = self.view.as_ref().map_or(&[][..], crate::View::members);
+        let members = self.own.view.as_ref().map_or(&[][..], crate::View::members);
         let destinations = members.iter().map(Some).chain([None]);
         let queued = cx.queued_below(dest);
         // The sum is taken for long queues only, because it needs a look at each member.

@@ -15,18 +15,18 @@
 mod config;
 mod inbound;
 mod outbound;
+mod own_site;
 mod routes;
 mod sites;
 mod sticky;
 mod topology;
 mod transit;
 
-use std::sync::Arc;
-
 pub use config::{Relay2Config, Relay3Config, TopologyConfig};
 pub use topology::{TOPOLOGY_BYTES_MAX, TOPOLOGY_SITE_BYTES_MAX};
 
-use config::{RelayKind, Settings};
+use config::Settings;
+use own_site::OwnSite;
 use routes::Routes;
 use sites::KnownSites;
 use topology::Topology;
@@ -34,7 +34,7 @@ use topology::Topology;
 use crate::credit::Creditors;
 use crate::{
     Address, BridgeInput, Cx, Event, ForwardRule, HeaderBody, HeaderIds, MessageBatch, OwedCredits, Pass,
-    ProbeOut, Protocol, ProtocolId, RelayEvent, TimerKey, Transient, View,
+    ProbeOut, Protocol, ProtocolId, RelayEvent, TimerKey, View,
 };
 
 /// The most bytes from bridges that may wait in the layers below, per destination. A bridge does not wait for the site, since
@@ -68,9 +68,7 @@ struct Counts {
 /// The layer of RELAY2 or RELAY3.
 pub struct Relay {
     settings: Settings,
-    site: Arc<str>,
-    view: Option<View>,
-    masters: Vec<Address>,
+    own: OwnSite,
     /// The site master of this member's own unicasts, which stays while it is one. A member that becomes site master may
     /// have another one.
     own_master: Option<Address>,
@@ -89,6 +87,10 @@ pub struct Relay {
     counts: Counts,
 }
 
+fn raise(cx: &mut Cx<'_>, event: RelayEvent) {
+    cx.raise(Event::Relay(Box::new(event)));
+}
+
 impl Relay {
     /// Creates RELAY2's layer.
     pub fn relay2(config: &Relay2Config) -> Self {
@@ -103,93 +105,38 @@ impl Relay {
     fn new(settings: Settings) -> Self {
         let site = settings.site.clone();
         Self {
+            own: OwnSite::new(site.clone(), settings.kind),
             settings,
-            view: None,
-            masters: Vec::new(),
             own_master: None,
             is_own_master: false,
             is_master: false,
-            routes: Routes::new(site.clone()),
+            routes: Routes::new(site),
             known: KnownSites::default(),
             has_bridge_view: false,
             forwards: Vec::new(),
             topology: Topology::default(),
             creditors: [Creditors::new(), Creditors::new()],
             counts: Counts::default(),
-            site,
         }
-    }
-
-    fn is_relay3(&self) -> bool {
-        self.settings.kind == RelayKind::Relay3
-    }
-
-    fn header_id(&self) -> ProtocolId {
-        self.settings.kind.id()
-    }
-
-    fn is_first_master(&self, cx: &Cx<'_>) -> bool {
-        self.masters.first() == Some(cx.local())
-    }
-
-    /// A local member's address as other sites see it.
-    fn in_site(&self, cx: &Cx<'_>, member: &Address) -> Address {
-        if member.site().is_some() {
-            return member.clone();
-        }
-        let name = cx.shared().book.name(member).map(|name| &**name);
-        let name = if cx.is_local(member) { Some(&*cx.shared().name) } else { name };
-        member.in_site(&self.site, name)
-    }
-
-    /// The member of the view with this address, however other sites write it.
-    fn member(&self, address: &Address) -> Option<&Address> {
-        let uuid = address.uuid();
-        self.view.as_ref()?.members().iter().find(|member| member.uuid() == uuid)
-    }
-
-    fn is_member(&self, address: &Address) -> bool {
-        self.member(address).is_some()
-    }
-
-    /// The address that a member of this site has in it.
-    fn within_site(&self, address: &Address) -> Option<Address> {
-        if self.is_relay3() { Some(address.clone()) } else { address.uuid().map(Address::Uuid) }
-    }
-
-    /// Returns whether this layer has to look at a message of the application.
-    fn is_concerned(&self, message: &crate::Message, is_relaying: bool) -> bool {
-        match &message.dest {
-            // Most messages stay in the site, of which the view is searched.
-            Some(dest) if dest.site() == Some(&self.site) => {
-                !self.view.as_ref().is_some_and(|view| view.contains(dest))
-            }
-            Some(dest) => dest.is_of_site(),
-            None => is_relaying && message.transient.has(Transient::DONT_LOOPBACK),
-        }
-    }
-
-    fn raise(cx: &mut Cx<'_>, event: RelayEvent) {
-        cx.raise(Event::Relay(Box::new(event)));
     }
 
     fn install(&mut self, cx: &mut Cx<'_>, view: &View) {
-        let previous = self.view.replace(view.clone());
+        let previous = self.own.view.replace(view.clone());
         let was_master = self.is_master;
-        self.masters = self.settings.site_masters(view);
-        self.is_master = self.masters.contains(cx.local());
-        if self.own_master.as_ref().is_none_or(|master| !self.masters.contains(master)) {
-            let chosen = sticky::choose(cx.local(), &self.masters, |master| master);
+        self.own.masters = self.settings.site_masters(view);
+        self.is_master = self.own.masters.contains(cx.local());
+        if self.own_master.as_ref().is_none_or(|master| !self.own.masters.contains(master)) {
+            let chosen = sticky::choose(cx.local(), &self.own.masters, |master| master);
             self.own_master = if self.is_master { Some(cx.local().clone()) } else { chosen.cloned() };
         }
         self.is_own_master = self.own_master.as_ref() == Some(cx.local());
         self.routes.retain_senders(view.members());
         match (was_master, self.is_master) {
-            (false, true) => Self::raise(cx, RelayEvent::OpenBridges),
+            (false, true) => raise(cx, RelayEvent::OpenBridges),
             (true, false) => {
                 self.routes.clear();
                 self.has_bridge_view = false;
-                Self::raise(cx, RelayEvent::CloseBridges);
+                raise(cx, RelayEvent::CloseBridges);
             }
             _ => {}
         }
@@ -213,15 +160,15 @@ impl Protocol for Relay {
     }
 
     fn id(&self) -> ProtocolId {
-        self.header_id()
+        self.own.header_id()
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let is_relaying = self.is_relaying(cx);
-        let first = batch.messages.iter().position(|message| self.is_concerned(message, is_relaying));
+        let first = batch.messages.iter().position(|message| self.own.is_concerned(message, is_relaying));
         let Some(first) = first else { return };
         for (nth, mut message) in batch.messages.split_off(first).into_iter().enumerate() {
-            let is_concerned = nth == 0 || self.is_concerned(&message, is_relaying);
+            let is_concerned = nth == 0 || self.own.is_concerned(&message, is_relaying);
             if is_concerned && message.dest.is_some() {
                 self.send_to_site(cx, message);
                 continue;
@@ -236,13 +183,14 @@ impl Protocol for Relay {
     }
 
     fn wants(&self, batch: &MessageBatch, headers: HeaderIds) -> bool {
-        headers.has(self.header_id()) || (self.is_master && batch.is_multicast() && !self.routes.is_empty())
+        headers.has(self.own.header_id())
+            || (self.is_master && batch.is_multicast() && !self.routes.is_empty())
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let is_relaying = self.is_relaying(cx);
         for mut message in std::mem::take(&mut batch.messages) {
-            match message.headers.take(self.header_id()) {
+            match message.headers.take(self.own.header_id()) {
                 Some(HeaderBody::Relay(header)) => self.handle(cx, *header, message),
                 Some(_) => cx.discard(&message, crate::DropReason::Malformed),
                 None => {
@@ -290,8 +238,8 @@ impl Protocol for Relay {
     }
 
     fn first_hop(&self, dest: &Address) -> Option<Address> {
-        if dest.site() == Some(&self.site) && !dest.is_site_master() {
-            return self.within_site(dest);
+        if dest.site() == Some(&self.own.name) && !dest.is_site_master() {
+            return self.own.within_site(dest);
         }
         self.own_master.clone().filter(|_| !self.is_own_master && dest.is_of_site())
     }
@@ -301,7 +249,7 @@ impl Protocol for Relay {
         out.put("is_site_master", self.is_master);
         let list =
             |addresses: &[Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        out.put("site_masters", list(&self.masters));
+        out.put("site_masters", list(&self.own.masters));
         out.put("own_site_master", list(self.own_master.as_slice()));
         let routes = self.routes.lines().map(|(site, routes)| {
             let masters: Vec<Address> = routes.iter().map(|(_, master)| master.clone()).collect();
@@ -309,7 +257,7 @@ impl Protocol for Relay {
         });
         out.put("routes", routes.collect::<Vec<_>>().join("\n"));
         out.put("sites", self.known.line());
-        if self.is_relay3() {
+        if self.own.is_relay3() {
             let rules = self.forwards.iter().map(|rule| format!("{} --> {}", rule.to(), rule.gateway()));
             out.put("forwards", rules.collect::<Vec<_>>().join("\n"));
             out.put("topology", self.topology.text());

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Relay, SITE_NAME_BYTES_MAX, sticky};
+use super::{Relay, SITE_NAME_BYTES_MAX, raise};
 use crate::{
     Address, BridgeSend, Cx, DropReason, Event, Flags, HeaderBody, HeldCredit, Message, Object, Payload,
     ProtocolId, RelayEvent, RelayHeader, Transient, relay_kind,
@@ -21,19 +21,27 @@ pub(super) enum Origin {
     Notice,
 }
 
+/// RSVP below does not see a message that goes to a bridge.
+fn acknowledge(cx: &mut Cx<'_>, ticket: u32, is_complete: bool) {
+    let is_awaited = cx.below.iter().any(|slot| slot.protocol.id() == ProtocolId::RSVP);
+    if is_awaited {
+        cx.raise(Event::RsvpDone { ticket, is_complete });
+    }
+}
+
 impl Relay {
     /// Returns whether this member sends the site's multicasts over the bridges. If several masters did, as in JGroups,
     /// other sites would get copies.
     pub(super) fn is_relaying(&self, cx: &Cx<'_>) -> bool {
-        self.settings.relay_multicasts && self.is_first_master(cx) && !self.routes.is_empty()
+        self.settings.relay_multicasts && self.own.is_first_master(cx) && !self.routes.is_empty()
     }
 
     /// The site master of this member's own messages.
     fn master(&self, cx: &mut Cx<'_>) -> Option<Address> {
         #[cfg(feature = "injected-bugs")]
         if cx.has_bug(crate::InjectedBug::RandomSiteMaster) {
-            let nth = cx.rng().below(self.masters.len().max(1) as u64) as usize;
-            return self.masters.get(nth).cloned();
+            let nth = cx.rng().below(self.own.masters.len().max(1) as u64) as usize;
+            return self.own.masters.get(nth).cloned();
         }
         let _ = cx;
         self.own_master.clone()
@@ -42,31 +50,33 @@ impl Relay {
     /// Sends the application's message for a member of a site or for a site master.
     pub(super) fn send_to_site(&mut self, cx: &mut Cx<'_>, mut message: Message) {
         let Some(dest) = message.dest.clone() else { return };
-        let sender = self.in_site(cx, &cx.local().clone());
+        let sender = self.own.in_site(cx, &cx.local().clone());
         let mut header = RelayHeader::new(relay_kind::DATA, Some(dest.clone()), Some(sender));
-        let is_to_all = self.is_relay3() && dest.is_site_master() && dest.site().is_none();
-        let Some(site) = dest.site().or(is_to_all.then_some(&*self.site)).map(str::to_owned) else {
+        let is_to_all = self.own.is_relay3() && dest.is_site_master() && dest.site().is_none();
+        let Some(site) = dest.site().or(is_to_all.then_some(&*self.own.name)).map(str::to_owned) else {
             return self.refuse(cx, &header, &message, "", &Origin::Own);
         };
         if is_to_all && self.is_master {
             self.send_on(cx, &header, &mut message);
-            header.visited = vec![Some(self.site.to_string())];
+            header.visited = vec![Some(self.own.name.to_string())];
         }
-        if *site == *self.site {
+        if *site == *self.own.name {
             // Also to itself, so that order and credits are those of other unicasts.
             let member = if !dest.is_site_master() {
-                self.within_site(&dest)
+                self.own.within_site(&dest)
             } else if self.is_master {
                 Some(cx.local().clone())
             } else {
                 self.master(cx)
             };
             return match member {
-                Some(member) if self.is_relay3() && !dest.is_site_master() && !self.is_member(&member) => {
+                Some(member)
+                    if self.own.is_relay3() && !dest.is_site_master() && !self.own.is_member(&member) =>
+                {
                     self.refuse_member(cx, &header, &message, &Origin::Own);
                 }
                 Some(member) => self.send_within(cx, member, header, message),
-                None => self.refuse(cx, &header, &message, &self.site.clone(), &Origin::Own),
+                None => self.refuse(cx, &header, &message, &self.own.name.clone(), &Origin::Own),
             };
         }
         match self.master(cx) {
@@ -87,7 +97,7 @@ impl Relay {
         header: RelayHeader,
         mut message: Message,
     ) {
-        message.headers.put(self.header_id(), HeaderBody::Relay(Box::new(header)));
+        message.headers.put(self.own.header_id(), HeaderBody::Relay(Box::new(header)));
         message.dest = Some(next);
         message.src = None;
         message.credit = 0;
@@ -105,7 +115,7 @@ impl Relay {
             return self.refuse(cx, &header, &message, &site, origin);
         };
         if message.ticket != 0 {
-            Self::acknowledge(cx, message.ticket, true);
+            acknowledge(cx, message.ticket, true);
         }
         let credit = message.src.clone().map(|src| HeldCredit {
             src,
@@ -115,7 +125,7 @@ impl Relay {
         let credit = credit.filter(|credit| credit.bytes > 0);
         let bridged = self.bridged(cx, master, header, message);
         self.counts.relayed += 1;
-        Self::raise(cx, RelayEvent::Send(BridgeSend { bridge, message: bridged, credit }));
+        raise(cx, RelayEvent::Send(BridgeSend { bridge, message: bridged, credit }));
     }
 
     /// The route to a site, or to the gateway of the first rule that matches and has one.
@@ -138,14 +148,14 @@ impl Relay {
             return self.routes.pick_any(site, cx.rng());
         }
         let _ = cx;
-        let is_member = sender.site() == Some(&self.site) && self.is_member(sender);
+        let is_member = sender.site() == Some(&self.own.name) && self.own.is_member(sender);
         self.routes.pick(site, sender, is_member)
     }
 
     /// Sends a copy of the site's multicast to each other site. Application and bridges have equal parts of its credit.
     pub(super) fn relay_to_all(&mut self, cx: &mut Cx<'_>, message: &mut Message) {
         let Some(src) = message.src.clone().filter(|_| !message.flags.has(Flags::NO_RELAY)) else { return };
-        let header = RelayHeader::new(relay_kind::DATA, None, Some(self.in_site(cx, &src)));
+        let header = RelayHeader::new(relay_kind::DATA, None, Some(self.own.in_site(cx, &src)));
         self.send_on(cx, &header, message);
     }
 
@@ -193,7 +203,7 @@ impl Relay {
         let Some((bridge, master)) = self.route_of(cx, site, sender) else { return false };
         let bridged = self.bridged(cx, master, header.clone(), message.clone());
         self.counts.relayed += 1;
-        Self::raise(cx, RelayEvent::Send(BridgeSend { bridge, message: bridged, credit }));
+        raise(cx, RelayEvent::Send(BridgeSend { bridge, message: bridged, credit }));
         true
     }
 
@@ -206,11 +216,11 @@ impl Relay {
     /// The header with the sites that the message has visited, this one and those that it goes to now (RELAY3).
     fn with_visited(&self, header: &RelayHeader) -> RelayHeader {
         let mut header = header.clone();
-        if self.is_relay3() {
+        if self.own.is_relay3() {
             let names = self.routes.names();
             let mut all: BTreeSet<&str> = names.iter().map(|name| &**name).collect();
             all.extend(header.visited.iter().flatten().map(String::as_str));
-            all.insert(&self.site);
+            all.insert(&self.own.name);
             header.visited = all.into_iter().map(|name| Some(name.to_owned())).collect();
         }
         header
@@ -225,11 +235,11 @@ impl Relay {
     ) -> Message {
         cx.keep_headers_of_above(&mut message);
         header.original_flags = message.flags.0 as i16;
-        if self.is_relay3() {
+        if self.own.is_relay3() {
             // Headers of the bridge's own protocols must not mix with them.
             header.original_headers = std::mem::take(&mut message.headers).0.into_vec();
         }
-        message.headers.put(self.header_id(), HeaderBody::Relay(Box::new(header)));
+        message.headers.put(self.own.header_id(), HeaderBody::Relay(Box::new(header)));
         Message { dest: Some(master), src: None, credit: 0, ticket: 0, transient: Transient::NONE, ..message }
     }
 
@@ -249,17 +259,17 @@ impl Relay {
         match (origin, &message.src) {
             (Origin::Own, _) => {
                 if message.ticket != 0 {
-                    Self::acknowledge(cx, message.ticket, false);
+                    acknowledge(cx, message.ticket, false);
                 }
-                Self::raise(cx, RelayEvent::SiteUnreachable(site.into()));
+                raise(cx, RelayEvent::SiteUnreachable(site.into()));
             }
             (Origin::Member, Some(src)) => {
                 cx.absorb(message);
                 // The member that has sent the message is not always the one that has made it.
-                let sender = header.original_sender.clone().filter(|_| self.is_relay3());
+                let sender = header.original_sender.clone().filter(|_| self.own.is_relay3());
                 self.report(cx, sender.as_ref().unwrap_or(src), relay_kind::SITE_UNREACHABLE, site, None);
             }
-            (Origin::Bridge, _) if self.is_relay3() && header.kind == relay_kind::DATA => {
+            (Origin::Bridge, _) if self.own.is_relay3() && header.kind == relay_kind::DATA => {
                 if let Some(sender) = &header.original_sender {
                     self.report(cx, sender, relay_kind::SITE_UNREACHABLE, site, None);
                 }
@@ -278,18 +288,19 @@ impl Relay {
         origin: &Origin,
     ) {
         cx.discard(message, DropReason::NotMember);
-        let (Some(dest), true) = (&header.final_dest, self.is_relay3() && header.kind == relay_kind::DATA)
+        let (Some(dest), true) =
+            (&header.final_dest, self.own.is_relay3() && header.kind == relay_kind::DATA)
         else {
             return;
         };
         self.counts.unreachable += 1;
         if matches!(origin, Origin::Own) {
             if message.ticket != 0 {
-                Self::acknowledge(cx, message.ticket, false);
+                acknowledge(cx, message.ticket, false);
             }
-            Self::raise(cx, RelayEvent::MemberUnreachable(dest.clone()));
+            raise(cx, RelayEvent::MemberUnreachable(dest.clone()));
         } else if let Some(sender) = &header.original_sender {
-            let site = self.site.clone();
+            let site = self.own.name.clone();
             self.report(cx, sender, relay_kind::MEMBER_UNREACHABLE, &site, Some(dest));
         }
     }
@@ -306,29 +317,15 @@ impl Relay {
         let payload = member
             .map_or(Payload::Empty, |member| Payload::Object(Box::new(Object::Address(member.clone()))));
         let message = Message::new(None, payload).with_flags(Flags::OOB);
-        if !self.is_relay3() {
+        if !self.own.is_relay3() {
             let header = RelayHeader::new(kind, Some(Address::site_master(site)), None);
             return self.send_within(cx, to.clone(), header, message);
         }
-        let sender = self.in_site(cx, &cx.local().clone());
+        let sender = self.own.in_site(cx, &cx.local().clone());
         let mut header = RelayHeader::new(kind, Some(to.clone()), Some(sender));
         if member.is_none() {
             header.sites = vec![Some(site.to_owned())];
         }
         self.dispatch(cx, header, message);
-    }
-
-    /// RSVP below does not see a message that goes to a bridge.
-    fn acknowledge(cx: &mut Cx<'_>, ticket: u32, is_complete: bool) {
-        let is_awaited = cx.below.iter().any(|slot| slot.protocol.id() == ProtocolId::RSVP);
-        if is_awaited {
-            cx.raise(Event::RsvpDone { ticket, is_complete });
-        }
-    }
-
-    /// Returns the site master to which a member's message goes that came to this member, which is none.
-    pub(super) fn master_instead(&self, message: &Message, sender: &Address) -> Option<Address> {
-        let master = sticky::choose(sender, &self.masters, |master| master)?;
-        (message.src.as_ref() != Some(master)).then(|| master.clone())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::difference;
-use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX};
+use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX, raise};
 use crate::{Address, Cx, Flags, HeaderBody, Message, RelayEvent, RelayHeader, Time, TimerKey, relay_kind};
 
 /// How long a site of several members may be without site master before it counts as unreachable, with RELAY3's
@@ -88,7 +88,7 @@ impl KnownSites {
 }
 
 impl Relay {
-    /// Applies an announced change, and raises an event for what is new, which it returns.
+    /// Applies an announced change, raises an event with the sites that it adds or removes, and returns them.
     fn change(
         &mut self,
         cx: &mut Cx<'_>,
@@ -102,14 +102,14 @@ impl Relay {
                 self.topology.remove(&changed);
             }
             let event = if is_up { RelayEvent::SitesUp } else { RelayEvent::SitesDown };
-            Self::raise(cx, event(changed.clone()));
+            raise(cx, event(changed.clone()));
         }
         changed
     }
 
     /// The first site master announces the difference between its routes and what members know.
     pub(super) fn announce(&mut self, cx: &mut Cx<'_>) {
-        if !self.is_first_master(cx) || !self.has_bridge_view {
+        if !self.own.is_first_master(cx) || !self.has_bridge_view {
             return;
         }
         let (routed, own) = (self.routes.names(), self.known.own());
@@ -145,10 +145,10 @@ impl Relay {
 
     /// Tells other sites of a change, and new ones of all sites (RELAY3).
     fn tell_sites(&mut self, cx: &mut Cx<'_>, is_up: bool, sites: &[Arc<str>]) {
-        if !self.is_relay3() {
+        if !self.own.is_relay3() {
             return;
         }
-        let sender = self.in_site(cx, &cx.local().clone());
+        let sender = self.own.in_site(cx, &cx.local().clone());
         let all: Vec<Arc<str>> = self.known.up.keys().cloned().collect();
         for other in self.routes.names() {
             let told = if is_up && sites.contains(&other) { &all[..] } else { sites };
@@ -167,7 +167,7 @@ impl Relay {
     /// The first site master tells a joiner, or all members, of the sites that are up: they may have received no earlier
     /// announcements. All members also hear of those that are down.
     pub(super) fn announce_known(&self, cx: &mut Cx<'_>, to: Option<&Address>) {
-        if !self.is_first_master(cx) {
+        if !self.own.is_first_master(cx) {
             return;
         }
         let down: Vec<Arc<str>> = self.known.down.iter().cloned().collect();
@@ -195,8 +195,8 @@ impl Relay {
         let mut header = RelayHeader::new(kind, None, via.map(Address::site_master));
         header.sites = sites.iter().map(|site| Some(site.to_string())).collect();
         let mut message =
-            Message::empty(dest).with_header(self.header_id(), HeaderBody::Relay(Box::new(header)));
-        if self.is_relay3() {
+            Message::empty(dest).with_header(self.own.header_id(), HeaderBody::Relay(Box::new(header)));
+        if self.own.is_relay3() {
             // Other sites are told apart.
             message = message.with_flags(Flags::NO_RELAY);
         }
@@ -208,9 +208,9 @@ impl Relay {
         let sites = header.sites.iter().flatten().take(SITES_MAX);
         // JGroups announces the own site as well.
         let others: Vec<Arc<str>> =
-            sites.filter(|site| ***site != *self.site).map(|site| site.as_str().into()).collect();
-        let via = header.original_sender.as_ref().filter(|_| self.is_relay3()).and_then(Address::site);
-        let via: Option<Arc<str>> = via.filter(|via| **via != *self.site).map(Into::into);
+            sites.filter(|site| ***site != *self.own.name).map(|site| site.as_str().into()).collect();
+        let via = header.original_sender.as_ref().filter(|_| self.own.is_relay3()).and_then(Address::site);
+        let via: Option<Arc<str>> = via.filter(|via| **via != *self.own.name).map(Into::into);
         if via.as_ref().is_some_and(|via| via.len() > SITE_NAME_BYTES_MAX) {
             return;
         }

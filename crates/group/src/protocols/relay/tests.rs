@@ -1,6 +1,6 @@
 use super::*;
 use crate::harness::{Harness, member, view};
-use crate::{BridgeSend, DropReason, Flags, HeldCredit, Message, RelayHeader, relay_kind};
+use crate::{BridgeSend, DropReason, Flags, HeldCredit, Message, RelayHeader, Transient, relay_kind};
 
 fn layer(max_site_masters: usize) -> Relay {
     Relay::relay2(&Relay2Config {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::outbound::Origin;
-use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX};
+use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX, raise};
 use crate::{
-    Address, BridgeSend, Cx, DropReason, Flags, HeaderBody, Message, Object, Payload, RelayEvent,
-    RelayHeader, View, relay_kind,
+    Address, BridgeSend, Cx, DropReason, Flags, Message, Object, Payload, RelayEvent, RelayHeader, View,
+    relay_kind,
 };
 
 /// The most bytes of another site's view. A member counts with the bytes of its names and 64 more.
@@ -77,29 +77,22 @@ impl Topology {
 }
 
 impl Relay {
-    fn topology_message(&self, cx: &Cx<'_>, site: &str, view: &View) -> (RelayHeader, Message) {
-        let sender = self.in_site(cx, &cx.local().clone());
-        let mut header = RelayHeader::new(relay_kind::TOPO_RSP, None, Some(sender));
-        header.sites = vec![Some(site.to_owned())];
-        (header, Message::object(None, Object::View(view.without_subgroups())))
-    }
-
     /// A member of this site or of another one asks for the members of sites.
     pub(super) fn answer_topology(&mut self, cx: &mut Cx<'_>, request: &RelayHeader, from: &Address) {
-        if !self.is_relay3() {
-            let answer = self.topology_text(cx, from.clone());
-            if self.is_member(from) && self.has_room(cx, Some(from), &answer) {
+        if !self.own.is_relay3() {
+            let answer = self.own.topology_text(cx, from.clone());
+            if self.own.is_member(from) && self.has_room(cx, Some(from), &answer) {
                 cx.send(answer);
             }
             return;
         }
         let mut views: Vec<(Arc<str>, View)> = Vec::new();
-        views.extend(self.view.clone().map(|view| (self.site.clone(), view)));
+        views.extend(self.own.view.clone().map(|view| (self.own.name.clone(), view)));
         if request.return_entire_cache {
             views.extend(self.topology.views.iter().map(|(site, view)| (site.clone(), view.clone())));
         }
         for (site, view) in views {
-            let (mut header, message) = self.topology_message(cx, &site, &view);
+            let (mut header, message) = self.own.topology_message(cx, &site, &view);
             header.final_dest = Some(from.clone());
             self.dispatch(cx, header, message.with_flags(Flags::OOB));
         }
@@ -114,7 +107,7 @@ impl Relay {
         let Object::View(view) = &**object else {
             return cx.count_drop(DropReason::Malformed, |_| "a topology without view".to_owned());
         };
-        if **site == *self.site || !self.settings.has_global_views {
+        if **site == *self.own.name || !self.settings.has_global_views {
             return;
         }
         if !self.topology.put(site, view) {
@@ -124,18 +117,21 @@ impl Relay {
 
     /// This site's view has changed: other sites and joiners hear of it.
     pub(super) fn own_view_changed(&mut self, cx: &mut Cx<'_>, previous: Option<&View>) {
-        if !self.is_relay3() || !self.settings.has_global_views {
+        if !self.own.is_relay3() || !self.settings.has_global_views {
             return;
         }
-        if self.is_first_master(cx) {
+        if self.own.is_first_master(cx) {
             let sites: Vec<Arc<str>> = self.routes.names().into_iter().collect();
             return self.tell_view(cx, &sites);
         }
-        if let (None, Some(master)) = (previous, self.masters.first().cloned()) {
+        if let (None, Some(master)) = (previous, self.own.masters.first().cloned()) {
             // A joiner asks for what the others know, also if it is a site master: sites do not tell it again.
-            let sender = self.in_site(cx, &cx.local().clone());
-            let mut header =
-                RelayHeader::new(relay_kind::TOPO_REQ, Some(Address::site_master(&self.site)), Some(sender));
+            let sender = self.own.in_site(cx, &cx.local().clone());
+            let mut header = RelayHeader::new(
+                relay_kind::TOPO_REQ,
+                Some(Address::site_master(&self.own.name)),
+                Some(sender),
+            );
             header.return_entire_cache = true;
             self.send_within(cx, master, header, Message::empty(None).with_flags(Flags::OOB));
         }
@@ -144,7 +140,7 @@ impl Relay {
     /// A first site master and sites to which it has had no route exchange their members. Other members may know these
     /// sites already, from the former one.
     pub(super) fn exchange_topology(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
-        if self.is_relay3() && self.is_first_master(cx) {
+        if self.own.is_relay3() && self.own.is_first_master(cx) {
             self.ask_topology(cx, sites);
             self.tell_view(cx, sites);
         }
@@ -152,8 +148,8 @@ impl Relay {
 
     /// Tells these sites the members of this one.
     fn tell_view(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
-        let Some(view) = self.view.clone().filter(|_| self.settings.has_global_views) else { return };
-        let (mut header, message) = self.topology_message(cx, &self.site.clone(), &view);
+        let Some(view) = self.own.view.clone().filter(|_| self.settings.has_global_views) else { return };
+        let (mut header, message) = self.own.topology_message(cx, &self.own.name.clone(), &view);
         header.final_dest = Some(Address::all_site_masters());
         self.send_to_sites(cx, &header, &message, sites);
     }
@@ -161,7 +157,7 @@ impl Relay {
     /// Asks sites that can be reached now for their members.
     fn ask_topology(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
         if self.settings.has_global_views {
-            let sender = self.in_site(cx, &cx.local().clone());
+            let sender = self.own.in_site(cx, &cx.local().clone());
             let header =
                 RelayHeader::new(relay_kind::TOPO_REQ, Some(Address::all_site_masters()), Some(sender));
             self.send_to_sites(cx, &header, &Message::empty(None), sites);
@@ -171,9 +167,9 @@ impl Relay {
     /// Sends a message that this member has made to its final destination.
     pub(super) fn dispatch(&mut self, cx: &mut Cx<'_>, header: RelayHeader, message: Message) {
         let Some(dest) = header.final_dest.clone() else { return };
-        if dest.site() == Some(&self.site) {
+        if dest.site() == Some(&self.own.name) {
             // Requests cost nothing, so that answers need room. The peer may have invented the member.
-            let Some(member) = self.member(&dest).cloned() else { return };
+            let Some(member) = self.own.member(&dest).cloned() else { return };
             if self.has_room(cx, Some(&member), &message) {
                 self.send_within(cx, member, header, message);
             }
@@ -183,31 +179,10 @@ impl Relay {
         self.route(cx, header, message, &Origin::Notice);
     }
 
-    /// The answer to a request of RELAY2's members in JGroups, as a text for operators.
-    pub(super) fn topology_text(&self, cx: &Cx<'_>, dest: Address) -> Message {
-        let mut text = format!("{}\n", self.site);
-        for member in self.view.iter().flat_map(|view| view.members()) {
-            text += &format!("  {}", cx.shared().book.display(member));
-            if let Some(phys) = cx.shared().book.phys(member) {
-                text += &format!(" ({phys})");
-            }
-            if cx.is_local(member) {
-                text += " (me)";
-            }
-            if self.masters.contains(member) {
-                text += " // site master";
-            }
-            text += "\n";
-        }
-        let mut header = RelayHeader::new(relay_kind::TOPO_RSP, None, None);
-        header.sites = vec![Some(text)];
-        Message::empty(Some(dest)).with_header(self.header_id(), HeaderBody::Relay(Box::new(header)))
-    }
-
     /// RELAY2's answer over a bridge.
     pub(super) fn answer_topology_over(&self, cx: &mut Cx<'_>, bridge: usize, src: Address) {
-        let message = self.topology_text(cx, src);
-        Self::raise(cx, RelayEvent::Send(BridgeSend { bridge, message, credit: None }));
+        let message = self.own.topology_text(cx, src);
+        raise(cx, RelayEvent::Send(BridgeSend { bridge, message, credit: None }));
     }
 }
 

@@ -23,7 +23,7 @@ fn is_bounded(header: &RelayHeader) -> bool {
         && header.visited.iter().chain(&header.sites).flatten().all(|site| is_short(site))
 }
 
-/// Returns a header with what its kind needs: what else the peer has put into it does not go on.
+/// Returns a header with the fields that its kind needs: others of the peer do not go on.
 fn needed_of(header: RelayHeader) -> RelayHeader {
     let mut needed = RelayHeader::new(header.kind, header.final_dest, header.original_sender);
     needed.visited = header.visited;
@@ -44,7 +44,7 @@ impl Relay {
         // A sender of this site would be a forgery, or has come back over other sites.
         let sender = header.original_sender.as_ref().and_then(Address::site);
         let is_bounded = is_bounded(&header);
-        if !is_bounded || sender.is_none_or(|site| *site == *self.site) {
+        if !is_bounded || sender.is_none_or(|site| *site == *self.own.name) {
             cx.discard(&message, DropReason::Malformed);
             if is_bounded {
                 self.report_returned(cx, &header);
@@ -68,7 +68,7 @@ impl Relay {
             return self.multicast_within(cx, header, message);
         };
         match dest.site() {
-            Some(site) if *site == *self.site => self.arrive(cx, &dest, header, message),
+            Some(site) if *site == *self.own.name => self.arrive(cx, &dest, header, message),
             Some(_) => self.pass_through(cx, header, message),
             None if dest.is_site_master() => {
                 self.send_on(cx, &header, &mut message);
@@ -90,8 +90,9 @@ impl Relay {
         else {
             return;
         };
-        let is_own = sender.site() == Some(&self.site) && self.is_member(sender);
-        if header.kind == relay_kind::DATA && !header.visited.is_empty() && is_own && *site != *self.site {
+        let is_own = sender.site() == Some(&self.own.name) && self.own.is_member(sender);
+        if header.kind == relay_kind::DATA && !header.visited.is_empty() && is_own && *site != *self.own.name
+        {
             self.counts.unreachable += 1;
             self.report(cx, sender, relay_kind::SITE_UNREACHABLE, site, None);
         }
@@ -100,20 +101,20 @@ impl Relay {
     /// A message for another site goes on, unless it has been here.
     fn pass_through(&mut self, cx: &mut Cx<'_>, mut header: RelayHeader, message: Message) {
         let site = header.final_dest.as_ref().and_then(Address::site).unwrap_or_default().to_owned();
-        if self.has_visited(&header) || header.visited.len() >= SITES_MAX {
+        if header.has_visited(&self.own.name) || header.visited.len() >= SITES_MAX {
             return self.refuse(cx, &header, &message, &site, &Origin::Bridge);
         }
-        header.visited.push(Some(self.site.to_string()));
+        header.visited.push(Some(self.own.name.to_string()));
         self.route(cx, header, message, &Origin::Bridge);
     }
 
     /// A message for a member of this site or for its masters.
     fn arrive(&mut self, cx: &mut Cx<'_>, dest: &Address, mut header: RelayHeader, message: Message) {
         // The member that gets it may be a site master, which must not send it on again.
-        header.visited = vec![Some(self.site.to_string())];
+        header.visited = vec![Some(self.own.name.to_string())];
         // Also to itself, so that the application's credits bound the messages that wait for it.
         let member = if dest.is_site_master() { cx.local().clone() } else { dest.clone() };
-        if !self.is_member(&member) {
+        if !self.own.is_member(&member) {
             return self.refuse_member(cx, &header, &message, &Origin::Bridge);
         }
         if self.has_room(cx, Some(&member), &message) {
@@ -127,7 +128,7 @@ impl Relay {
             // Flags of the site: the members' site masters must not send it on.
             message.flags |= Flags::NO_RELAY;
             header.visited.clear();
-            message.headers.put(self.header_id(), HeaderBody::Relay(Box::new(header)));
+            message.headers.put(self.own.header_id(), HeaderBody::Relay(Box::new(header)));
             cx.send(message);
         }
     }
