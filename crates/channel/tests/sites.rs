@@ -398,8 +398,8 @@ async fn relay3_reaches_sites_over_another_site() {
     // What nyc cannot reach, and a member that sfo does not have.
     lon.channels[0].send(text(Some(Address::site_master("xyz")), "lost")).await.unwrap();
     lon.logs[0].has("unreachable xyz").await;
-    let nobody = Address::random(&mut consort_group::Rng::new(1)).in_site("sfo", Some("D"));
-    lon.channels[0].send(text(Some(nobody), "lost")).await.unwrap();
+    let absent = Address::random(&mut consort_group::Rng::new(1)).in_site("sfo", Some("D"));
+    lon.channels[0].send(text(Some(absent), "lost")).await.unwrap();
     lon.logs[0].has("unreachable D:sfo").await;
     // Each multicast has come once.
     let all = lon.logs[0].0.borrow().iter().filter(|line| line.starts_with("to all")).count();

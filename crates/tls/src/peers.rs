@@ -12,7 +12,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
 use crate::server_check::{client_with_verifier, with_any_name};
-use crate::signatures::{Signatures, signature_checks};
+use crate::signatures::signature_checks;
 use crate::{Identity, ProtocolSettings, TlsError, unfit};
 
 /// Certificates that members trust: authorities, and members' own certificates.
@@ -84,12 +84,7 @@ impl TrustedPeers {
             let builder = WebPkiClientVerifier::builder_with_provider(authorities.clone(), provider.clone());
             clients = Some(builder.build().map_err(unfit)?);
         }
-        Ok(PeerVerifier {
-            trusted: self.certificates.clone(),
-            servers,
-            clients,
-            signatures: Signatures(provider),
-        })
+        Ok(PeerVerifier { trusted: self.certificates.clone(), servers, clients, provider })
     }
 }
 
@@ -111,7 +106,7 @@ struct PeerVerifier {
     trusted: Vec<CertificateDer<'static>>,
     servers: Option<Arc<WebPkiServerVerifier>>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
-    signatures: Signatures,
+    provider: Arc<CryptoProvider>,
 }
 
 impl PeerVerifier {

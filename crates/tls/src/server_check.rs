@@ -7,7 +7,7 @@ use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, Error};
 
-use crate::signatures::{Signatures, signature_checks};
+use crate::signatures::signature_checks;
 use crate::{Identity, ProtocolSettings, Roots, TlsError, unfit};
 
 /// The check of a server's certificate.
@@ -44,11 +44,7 @@ pub fn client_with_check(
         }
         None => None,
     };
-    client_with_verifier(
-        &settings,
-        Arc::new(Verifier { authority, signatures: Signatures(provider) }),
-        identity,
-    )
+    client_with_verifier(&settings, Arc::new(Verifier { authority, provider }), identity)
 }
 
 pub(crate) fn client_with_verifier(
@@ -80,7 +76,7 @@ pub(crate) fn with_any_name(outcome: Result<ServerCertVerified, Error>) -> Resul
 struct Verifier {
     /// Absent: any certificate is accepted.
     authority: Option<Arc<WebPkiServerVerifier>>,
-    signatures: Signatures,
+    provider: Arc<CryptoProvider>,
 }
 
 impl ServerCertVerifier for Verifier {

@@ -1,40 +1,6 @@
 //! The checks of signatures in handshakes, which all verifiers of certificates share.
 
-use std::sync::Arc;
-
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::CertificateDer;
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
-
-#[derive(Clone, Debug)]
-pub(crate) struct Signatures(pub(crate) Arc<CryptoProvider>);
-
-impl Signatures {
-    pub(crate) fn verify_tls12(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    pub(crate) fn verify_tls13(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    pub(crate) fn schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// The methods about signatures of rustls' traits for certificates of clients and of servers, by the field `signatures`.
+/// The methods about signatures of rustls' traits for certificates of clients and of servers, by the field `provider`.
 macro_rules! signature_checks {
     () => {
         fn verify_tls12_signature(
@@ -43,7 +9,8 @@ macro_rules! signature_checks {
             certificate: &rustls::pki_types::CertificateDer<'_>,
             signature: &rustls::DigitallySignedStruct,
         ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            self.signatures.verify_tls12(message, certificate, signature)
+            let algorithms = &self.provider.signature_verification_algorithms;
+            rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
         }
 
         fn verify_tls13_signature(
@@ -52,11 +19,12 @@ macro_rules! signature_checks {
             certificate: &rustls::pki_types::CertificateDer<'_>,
             signature: &rustls::DigitallySignedStruct,
         ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            self.signatures.verify_tls13(message, certificate, signature)
+            let algorithms = &self.provider.signature_verification_algorithms;
+            rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
         }
 
         fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-            self.signatures.schemes()
+            self.provider.signature_verification_algorithms.supported_schemes()
         }
     };
 }

@@ -1,5 +1,5 @@
-//! The archives of Infinispan's backups (the layout of release 12 and later): a ZIP file with `manifest.properties` and a directory for each cache
-//! manager. That has `container.properties`, which lists the names of caches, counters and schemas, and
+//! The archives of Infinispan's backups (the layout of release 12 and later): a ZIP file with `manifest.properties` and a
+//! directory for each cache manager. That has `container.properties`, which lists the names of caches, counters and schemas, and
 //!
 //! * `caches/NAME/NAME.xml`, the definition, and `caches/NAME/NAME.dat`, the entries;
 //! * `counters/counters.dat`, all counters;
@@ -113,17 +113,20 @@ impl Writer {
         self.zip.as_mut().expect("the archive has not ended")
     }
 
+    fn failed(&self) -> String {
+        format!("writing {}", self.partial.display())
+    }
+
     fn start_file(&mut self, name: &str) -> anyhow::Result<()> {
         let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
         // Entries may have more than 4 GiB.
-        let partial = self.partial.clone();
         let started = self.zip().start_file(name, options.large_file(true));
-        started.with_context(|| format!("writing {}", partial.display()))
+        started.with_context(|| self.failed())
     }
 
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        let partial = self.partial.clone();
-        self.zip().write_all(bytes).with_context(|| format!("writing {}", partial.display()))
+        let written = self.zip().write_all(bytes);
+        written.with_context(|| self.failed())
     }
 
     fn write_text(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
@@ -165,8 +168,7 @@ impl Writer {
         self.write_text(&path_in(CONTAINER, PROPERTIES), &text)?;
         let zip = self.zip.take().expect("the archive has not ended");
         let file = zip.finish()?.into_inner().map_err(|error| error.into_error());
-        file.and_then(|file| file.sync_all())
-            .with_context(|| format!("writing {}", self.partial.display()))?;
+        file.and_then(|file| file.sync_all()).with_context(|| self.failed())?;
         ensure!(!self.path.exists(), "{} has been created meanwhile", self.path.display());
         let named = std::fs::rename(&self.partial, &self.path);
         named.with_context(|| format!("naming {}", self.path.display()))

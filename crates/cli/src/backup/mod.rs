@@ -8,14 +8,17 @@ mod stored_bytes;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use consort_procstat::grouped;
 
 pub(crate) use self::restore::Restore;
 pub(crate) use self::save::Backup;
 use crate::broken_pipe::print_error;
+use crate::operator::{Target, print_text};
 
 /// The cache in which servers keep schemas, by name.
 const SCHEMAS: &str = "___protobuf_metadata";
@@ -24,6 +27,52 @@ const ERRORS: &str = ".errors";
 
 /// The time between two lines of progress.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The options of both commands.
+#[derive(Args)]
+struct Options {
+    /// Name of the archive; `consort backup` replaces no file
+    file: PathBuf,
+    #[command(flatten)]
+    target: Target,
+    /// Only this cache, without counters and schemas; repeat it for several caches
+    #[arg(long = "cache", value_name = "NAME")]
+    caches: Vec<String>,
+    /// Print the numbers of entries and the bytes of their keys and values as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Options {
+    /// Whether the archive's part is that of the whole cluster, with counters and schemas.
+    const fn is_whole(&self) -> bool {
+        self.caches.is_empty()
+    }
+
+    fn print(&self, totals: &Totals, json: &serde_json::Value) -> anyhow::Result<()> {
+        if self.json {
+            return print_text(&format!("{json}\n"));
+        }
+        if self.is_whole() {
+            println!("counters: {}\nschemas: {}", totals.counters, totals.schemas);
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of parts beside caches, and the parts that are missing.
+#[derive(Default, Debug)]
+struct Totals {
+    counters: usize,
+    schemas: usize,
+    failures: Failures,
+}
+
+impl Totals {
+    fn json(&self, caches: Vec<serde_json::Value>) -> serde_json::Value {
+        serde_json::json!({"caches": caches, "counters": self.counters, "schemas": self.schemas})
+    }
+}
 
 /// The entries of one cache, and lines of progress on standard error.
 #[derive(Debug)]

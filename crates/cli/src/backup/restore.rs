@@ -1,6 +1,5 @@
 //! `consort restore`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,9 +14,9 @@ use tokio::task::JoinSet;
 use super::archive::Reader;
 use super::definition::{ensure_same_encoding, without_aliases};
 use super::stored_bytes::{StoredCache, open_stored};
-use super::{CacheTally, Failures, SCHEMAS};
+use super::{CacheTally, Failures, Options, SCHEMAS, Totals};
 use crate::broken_pipe::print_error;
-use crate::operator::{Target, answered, print_text};
+use crate::operator::answered;
 
 /// Writes that wait for their responses.
 const WRITES_MAX: usize = 256;
@@ -40,16 +39,8 @@ const WRITES_BYTES_MAX: usize = 32 << 20;
     consort restore 2026-11-30.zip\n  \
     consort restore infinispan.zip --cache shop --at 10.0.0.1")]
 pub(crate) struct Restore {
-    /// Archive to read
-    file: PathBuf,
     #[command(flatten)]
-    target: Target,
-    /// Restore only this cache, and no counters and schemas; repeat it for several caches
-    #[arg(long = "cache", value_name = "NAME")]
-    caches: Vec<String>,
-    /// Print the numbers of entries and the bytes of their keys and values as JSON
-    #[arg(long)]
-    json: bool,
+    options: Options,
 }
 
 /// The entries of one cache.
@@ -79,31 +70,28 @@ impl RestoredCache {
 #[derive(Default, Debug)]
 pub(super) struct Summary {
     pub(super) caches: Vec<RestoredCache>,
-    pub(super) counters: usize,
-    pub(super) schemas: usize,
-    pub(super) failures: Failures,
+    pub(super) totals: Totals,
     /// Kinds of parts that Consort does not have, with their names.
     pub(super) skipped: Vec<String>,
 }
 
 impl Summary {
     pub(super) fn json(&self) -> serde_json::Value {
-        let caches: Vec<_> = self.caches.iter().map(RestoredCache::json).collect();
-        serde_json::json!({"caches": caches, "counters": self.counters, "schemas": self.schemas})
+        self.totals.json(self.caches.iter().map(RestoredCache::json).collect())
     }
 }
 
 impl Restore {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         Ok(match self.restore().await {
-            Ok(summary) => summary.failures.exit_code(),
+            Ok(summary) => summary.totals.failures.exit_code(),
             Err(error) => print_error(&error, ExitCode::from(2)),
         })
     }
 
     pub(super) async fn restore(&self) -> anyhow::Result<Summary> {
         let mut archive = self.open()?;
-        let client = self.target.client()?.connect().await?;
+        let client = self.options.target.client()?.connect().await?;
         let restored = self.restore_all(&client, &mut archive).await;
         client.close().await;
         let summary = restored?;
@@ -112,42 +100,45 @@ impl Restore {
     }
 
     fn open(&self) -> anyhow::Result<Reader> {
-        let archive = Reader::open(&self.file)?;
-        if let Some(unknown) = self.caches.iter().find(|name| !archive.contents.caches.contains(name)) {
+        let archive = Reader::open(&self.options.file)?;
+        if let Some(unknown) = self.options.caches.iter().find(|name| !archive.contents.caches.contains(name))
+        {
             let all = archive.contents.caches.join(", ");
-            bail!("{} has no cache {unknown:?}; its caches are: {all}", self.file.display());
+            bail!("{} has no cache {unknown:?}; its caches are: {all}", self.options.file.display());
         }
         Ok(archive)
     }
 
     async fn restore_all(&self, client: &Client, archive: &mut Reader) -> anyhow::Result<Summary> {
-        let is_whole = self.caches.is_empty();
+        let is_whole = self.options.is_whole();
         let mut summary = Summary::default();
         if is_whole {
             // First: definitions of caches may name their types.
             for name in archive.contents.schemas.clone() {
                 match restore_schema(client, &name, archive).await {
-                    Ok(()) => summary.schemas += 1,
-                    Err(error) => summary.failures.add(format!("schema {name} was not restored"), error),
+                    Ok(()) => summary.totals.schemas += 1,
+                    Err(error) => {
+                        summary.totals.failures.add(format!("schema {name} was not restored"), error)
+                    }
                 }
             }
         }
         let existing = client.administration().names().await?;
-        let caches = if is_whole { archive.contents.caches.clone() } else { self.caches.clone() };
+        let caches = if is_whole { archive.contents.caches.clone() } else { self.options.caches.clone() };
         for name in caches {
             let is_new = !existing.contains(&name);
-            match restore_cache(client, &name, is_new, archive, &mut summary.failures).await {
+            match restore_cache(client, &name, is_new, archive, &mut summary.totals.failures).await {
                 Ok(restored) => {
-                    if !self.json {
+                    if !self.options.json {
                         restored.print();
                     }
                     summary.caches.push(restored);
                 }
-                Err(error) => summary.failures.add(format!("cache {name} was not restored"), error),
+                Err(error) => summary.totals.failures.add(format!("cache {name} was not restored"), error),
             }
         }
         if is_whole && !archive.contents.counters.is_empty() {
-            summary.counters = restore_counters(client, archive, &mut summary.failures).await;
+            summary.totals.counters = restore_counters(client, archive, &mut summary.totals.failures).await;
         }
         if is_whole {
             let others = archive.contents.others.iter();
@@ -160,13 +151,7 @@ impl Restore {
         for skipped in &summary.skipped {
             eprintln!("not restored, because Consort has none: {skipped}");
         }
-        if self.json {
-            return print_text(&format!("{}\n", summary.json()));
-        }
-        if self.caches.is_empty() {
-            println!("counters: {}\nschemas: {}", summary.counters, summary.schemas);
-        }
-        Ok(())
+        self.options.print(&summary.totals, &summary.json())
     }
 }
 

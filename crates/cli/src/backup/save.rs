@@ -1,6 +1,5 @@
 //! `consort backup`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,9 +12,9 @@ use consort_protostream::backup::{BackupCounterKind, CacheEntry, CounterEntry};
 
 use super::archive::{Contents, Writer, check_name};
 use super::stored_bytes::open_stored;
-use super::{CacheTally, ERRORS, Failures, SCHEMAS};
+use super::{CacheTally, ERRORS, Failures, Options, SCHEMAS, Totals};
 use crate::broken_pipe::print_error;
-use crate::operator::{Target, answered, print_text};
+use crate::operator::answered;
 use crate::shutdown::Signals;
 
 /// Servers tell clients lifetimes in whole seconds, rounded down.
@@ -39,32 +38,20 @@ const SHORTEST_LIFETIME: Duration = Duration::from_secs(1);
     consort backup shop.zip --cache shop --cache stock\n  \
     consort backup all.zip --at hotrods://shop.example --user alice")]
 pub(crate) struct Backup {
-    /// Archive to write; no file may have this name
-    pub(super) file: PathBuf,
     #[command(flatten)]
-    target: Target,
-    /// Save only this cache, and no counters and schemas; repeat it for several caches
-    #[arg(long = "cache", value_name = "NAME")]
-    caches: Vec<String>,
-    /// Print the numbers of entries and the bytes of their keys and values as JSON
-    #[arg(long)]
-    json: bool,
+    options: Options,
 }
 
 /// The contents of a complete archive.
 #[derive(Debug)]
 pub(super) struct Summary {
     pub(super) caches: Vec<CacheTally>,
-    pub(super) counters: usize,
-    pub(super) schemas: usize,
-    /// Parts that are not in the archive.
-    pub(super) failures: Failures,
+    pub(super) totals: Totals,
 }
 
 impl Summary {
     pub(super) fn json(&self) -> serde_json::Value {
-        let caches: Vec<_> = self.caches.iter().map(CacheTally::json).collect();
-        serde_json::json!({"caches": caches, "counters": self.counters, "schemas": self.schemas})
+        self.totals.json(self.caches.iter().map(CacheTally::json).collect())
     }
 }
 
@@ -74,7 +61,7 @@ impl Backup {
         let saved = self.save_until(signals.next()).await;
         Ok(saved.map_or_else(
             |error| print_error(&error, ExitCode::from(2)),
-            |summary| summary.failures.exit_code(),
+            |summary| summary.totals.failures.exit_code(),
         ))
     }
 
@@ -90,7 +77,7 @@ impl Backup {
     }
 
     async fn save(&self) -> anyhow::Result<Summary> {
-        let client = self.target.client()?.connect().await?;
+        let client = self.options.target.client()?.connect().await?;
         let saved = self.save_all(&client).await;
         client.close().await;
         let summary = saved?;
@@ -101,10 +88,10 @@ impl Backup {
     /// Checks the names before a byte is written.
     async fn chosen_caches(&self, client: &Client) -> anyhow::Result<Vec<String>> {
         let all = client.administration().names().await?;
-        if let Some(unknown) = self.caches.iter().find(|name| !all.contains(name)) {
+        if let Some(unknown) = self.options.caches.iter().find(|name| !all.contains(name)) {
             bail!("no cache has the name {unknown:?}; `consort cache ls` lists all");
         }
-        let mut caches = if self.caches.is_empty() { all } else { self.caches.clone() };
+        let mut caches = if self.options.is_whole() { all } else { self.options.caches.clone() };
         caches.sort_unstable();
         caches.dedup();
         caches.iter().try_for_each(|name| check_name(name)).context("choose other caches with --cache")?;
@@ -113,37 +100,34 @@ impl Backup {
 
     async fn save_all(&self, client: &Client) -> anyhow::Result<Summary> {
         let caches = self.chosen_caches(client).await?;
-        let mut archive = Writer::begin(&self.file)?;
+        let mut archive = Writer::begin(&self.options.file)?;
         let mut tallies = Vec::new();
         for cache in &caches {
             let tally =
                 save_cache(client, cache, &mut archive).await.with_context(|| format!("cache {cache}"))?;
-            if !self.json {
+            if !self.options.json {
                 println!("{cache}: {} entries", grouped(tally.entries as f64));
             }
             tallies.push(tally);
         }
         let mut contents = Contents { caches, ..Contents::default() };
-        let mut failures = Failures::default();
-        if self.caches.is_empty() {
-            let counters = save_counters(client, &mut archive, &mut failures).await;
+        let mut totals = Totals::default();
+        if self.options.is_whole() {
+            let counters = save_counters(client, &mut archive, &mut totals.failures).await;
             contents.counters = counters.context("counters")?;
-            let schemas = save_schemas(client, &mut archive, &mut failures).await;
+            let schemas = save_schemas(client, &mut archive, &mut totals.failures).await;
             contents.schemas = schemas.context("schemas")?;
         }
         archive.finish(&contents)?;
-        let (counters, schemas) = (contents.counters.len(), contents.schemas.len());
-        Ok(Summary { caches: tallies, counters, schemas, failures })
+        (totals.counters, totals.schemas) = (contents.counters.len(), contents.schemas.len());
+        Ok(Summary { caches: tallies, totals })
     }
 
     fn print(&self, summary: &Summary) -> anyhow::Result<()> {
-        if self.json {
-            return print_text(&format!("{}\n", summary.json()));
+        self.options.print(&summary.totals, &summary.json())?;
+        if !self.options.json {
+            println!("saved in {}", self.options.file.display());
         }
-        if self.caches.is_empty() {
-            println!("counters: {}\nschemas: {}", summary.counters, summary.schemas);
-        }
-        println!("saved in {}", self.file.display());
         Ok(())
     }
 }
@@ -191,7 +175,8 @@ async fn save_counters(
     archive.begin_counters()?;
     for name in &names {
         let counter = client.counter(name);
-        let (config, value) = (counter.config().await?, counter.get().await?);
+        let config = counter.config().await.with_context(|| name.clone())?;
+        let value = counter.get().await.with_context(|| name.clone())?;
         archive.write_entry(&counter_of(name, &config, value).write())?;
     }
     Ok(names)

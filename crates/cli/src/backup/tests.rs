@@ -136,7 +136,7 @@ async fn chosen_caches_are_saved_and_restored_and_unknown_ones_are_named() {
     let restored = it.restore(&["--cache", "shop", "--json"]).await.unwrap();
     let caches = json!([{"name": "shop", "entries": 1, "bytes": 7, "expired": 0}]);
     assert_eq!(restored.json(), json!({"caches": caches, "counters": 0, "schemas": 0}));
-    assert_eq!(restored.failures.0, [""; 0]);
+    assert_eq!(restored.totals.failures.0, [""; 0]);
     assert_eq!(it.get("shop", "apples").await.as_deref(), Some(&b"3"[..]));
     assert_eq!(it.get("shop", "plums").await.as_deref(), Some(&b"5"[..]), "other entries stay");
 }
@@ -156,8 +156,8 @@ async fn whole_cluster_is_restored_with_its_aliases_and_lifetimes() {
         it.client.counter(name).add(7).await.unwrap();
     }
     let saved = it.backup(&[]).await.unwrap();
-    assert_eq!((saved.counters, saved.schemas), (1, 1));
-    let [counter, schema] = &saved.failures.0[..] else { panic!("{saved:?}") };
+    assert_eq!((saved.totals.counters, saved.totals.schemas), (1, 1));
+    let [counter, schema] = &saved.totals.failures.0[..] else { panic!("{saved:?}") };
     assert!(counter.starts_with("a counter was not saved: the name \"a,b\" has a comma"), "{counter}");
     assert!(schema.starts_with("a schema was not saved: the name \"b,c.proto\" has a comma"), "{schema}");
 
@@ -166,8 +166,8 @@ async fn whole_cluster_is_restored_with_its_aliases_and_lifetimes() {
     // Again: nothing differs.
     for _ in 0..2 {
         let restored = it.restore(&[]).await.unwrap();
-        assert_eq!((restored.counters, restored.schemas, restored.caches.len()), (1, 1, 1));
-        assert_eq!(restored.failures.0, [""; 0]);
+        assert_eq!((restored.totals.counters, restored.totals.schemas, restored.caches.len()), (1, 1, 1));
+        assert_eq!(restored.totals.failures.0, [""; 0]);
         assert_eq!(it.lifespan("shop", "for ever").await, None);
         assert!(it.lifespan("shop", "two hours").await > Some(HOUR));
         assert_eq!(it.get("store", "for ever").await.as_deref(), Some(&b"1"[..]), "the alias");
@@ -182,7 +182,7 @@ async fn alias_in_use_costs_the_alias_only() {
     let definition = TEXTS.replace("<local-cache>", r#"<local-cache aliases="stock">"#);
     it.write(&[("shop", &definition, &[entry("apples", "3")])], &[]);
     let restored = it.restore(&[]).await.unwrap();
-    let [failure] = &restored.failures.0[..] else { panic!("{restored:?}") };
+    let [failure] = &restored.totals.failures.0[..] else { panic!("{restored:?}") };
     assert!(failure.starts_with("cache shop was restored without its aliases: "), "{failure}");
     assert_eq!(it.get("shop", "apples").await.as_deref(), Some(&b"3"[..]));
     assert_eq!(it.get("stock", "apples").await, None);
@@ -195,7 +195,7 @@ async fn cache_whose_name_is_an_alias_is_not_restored_into_the_other_cache() {
     it.client.administration().assign_alias("shop", "other").await.unwrap();
     it.write(&[("shop", TEXTS, &[entry("apples", "3")]), ("stock", TEXTS, &[entry("pears", "4")])], &[]);
     let restored = it.restore(&[]).await.unwrap();
-    let [failure] = &restored.failures.0[..] else { panic!("{restored:?}") };
+    let [failure] = &restored.totals.failures.0[..] else { panic!("{restored:?}") };
     assert!(
         failure.starts_with("cache shop was not restored: the name is an alias of another cache"),
         "{failure}"
@@ -210,7 +210,7 @@ async fn existing_cache_of_another_encoding_is_not_restored() {
     it.create("shop", &TEXTS.replace("text/plain", "application/json")).await;
     it.write(&[("shop", TEXTS, &[entry("apples", "3")])], &[]);
     let restored = it.restore(&[]).await.unwrap();
-    let [failure] = &restored.failures.0[..] else { panic!("{restored:?}") };
+    let [failure] = &restored.totals.failures.0[..] else { panic!("{restored:?}") };
     assert!(
         failure.contains("has another encoding (application/json) than the archive (text/plain)"),
         "{failure}"
@@ -229,8 +229,11 @@ async fn expired_entries_and_unreadable_counters_are_counted_and_the_others_rest
         &[&counter("first"), b"\x12\x02\x28\x03", &counter("last")],
     );
     let restored = it.restore(&[]).await.unwrap();
-    assert_eq!((restored.counters, restored.caches[0].expired, restored.caches[0].tally.entries), (2, 1, 1));
-    assert_eq!(restored.failures.0, ["a counter was not restored: a counter of the unknown kind 3"]);
+    assert_eq!(
+        (restored.totals.counters, restored.caches[0].expired, restored.caches[0].tally.entries),
+        (2, 1, 1)
+    );
+    assert_eq!(restored.totals.failures.0, ["a counter was not restored: a counter of the unknown kind 3"]);
     assert_eq!(it.client.counter("last").get().await.unwrap(), 5);
     assert_eq!(it.get("shop", "pears").await, None);
 }

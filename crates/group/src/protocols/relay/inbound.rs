@@ -1,7 +1,7 @@
 //! Messages with the header of RELAY2 or RELAY3 from members of the site, and with that of RELAY2 from bridges.
 
 use super::outbound::Origin;
-use super::{INBOUND_BYTES_MAX, INBOUND_TOTAL_MAX, Relay, SITE_NAME_BYTES_MAX, raise};
+use super::{INBOUND_BYTES_MAX, INBOUND_HEADERS_MAX, INBOUND_TOTAL_MAX, Relay, SITE_NAME_BYTES_MAX, raise};
 use crate::{
     Address, Cx, DropReason, HeaderBody, Message, Object, Payload, ProtocolId, RelayEvent, RelayHeader,
     Transient, relay_kind,
@@ -172,6 +172,9 @@ impl Relay {
             return cx.discard(&message, DropReason::Malformed);
         };
         cx.keep_headers_of_above(&mut message);
+        if message.headers_length() > INBOUND_HEADERS_MAX {
+            return cx.discard(&message, DropReason::Malformed);
+        }
         message.transient = Transient::NONE;
         let Some(dest) = header.final_dest else {
             if self.has_room(cx, None, &message) {

@@ -44,6 +44,9 @@ pub const INBOUND_BYTES_MAX: u64 = 64 << 20;
 /// The most of such bytes for all destinations together, apart from destinations with less than their equal part of it.
 pub const INBOUND_TOTAL_MAX: u64 = 256 << 20;
 
+/// The most bytes of the application's headers of a message that comes over a bridge. Credits count payloads only.
+pub const INBOUND_HEADERS_MAX: usize = 16 << 10;
+
 /// The most sites that a member knows.
 pub const SITES_MAX: usize = 1_000;
 

@@ -362,8 +362,21 @@ fn limits_of_what_other_sites_send() {
         visited(data(None, remote(80, "nyc")), &[&long]),
         data(None, remote(80, &long)),
         visited(data(None, remote(80, "nyc")), &vec!["a"; SITES_MAX + 1]),
+        with_application_header(data(None, remote(80, "nyc")), INBOUND_HEADERS_MAX),
     ] {
         assert_eq!(arrives(&mut harness, message), []);
     }
-    assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 3);
+    assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 4);
+    let short = with_application_header(data(None, remote(80, "nyc")), INBOUND_HEADERS_MAX - 100);
+    assert_eq!(arrives(&mut harness, short).len(), 1);
+}
+
+/// With original headers of the sender's application.
+fn with_application_header(mut message: Message, bytes: usize) -> Message {
+    if let Some(HeaderBody::Relay(mut header)) = message.headers.take(ProtocolId::RELAY3) {
+        let text = HeaderBody::Info(Box::new(vec![(Some("x".repeat(bytes)), None)]));
+        header.original_headers = vec![Header { id: ProtocolId(200), body: text }];
+        message.headers.put(ProtocolId::RELAY3, HeaderBody::Relay(header));
+    }
+    message
 }

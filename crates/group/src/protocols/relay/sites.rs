@@ -197,7 +197,7 @@ impl Relay {
         let mut message =
             Message::empty(dest).with_header(self.own.header_id(), HeaderBody::Relay(Box::new(header)));
         if self.own.is_relay3() {
-            // Other sites are told apart.
+            // Site masters send the change to other sites themselves.
             message = message.with_flags(Flags::NO_RELAY);
         }
         cx.send(message);

@@ -208,6 +208,22 @@ impl Protocol for Queues {
 }
 
 #[test]
+fn headers_of_messages_of_bridges_are_bounded() {
+    let passes = |bytes: usize, dest: Option<Address>| {
+        let mut harness = in_view(&[1, 2]);
+        let text = HeaderBody::Info(Box::new(vec![(Some("x".repeat(bytes)), None)]));
+        let message = Message::empty(Some(remote(7, "lon"))).with_header(ProtocolId(200), text).sent_by(8);
+        let message = relayed(message, 1, dest, remote(80, "nyc"));
+        from_bridge(&mut harness, BridgeInput::Message { bridge: 0, message });
+        !harness.take_down().is_empty()
+    };
+    for dest in [None, Some(remote(2, "lon"))] {
+        assert!(passes(INBOUND_HEADERS_MAX - 100, dest.clone()));
+        assert!(!passes(INBOUND_HEADERS_MAX, dest));
+    }
+}
+
+#[test]
 fn messages_of_bridges_that_wait_are_bounded_for_each_destination_and_together() {
     let passes = |queued: &[(u64, u64)], multicasts: u64, dest: u64| {
         let mut queues: Vec<_> = queued.iter().map(|&(n, bytes)| (Some(member(n)), bytes)).collect();

@@ -2,7 +2,9 @@
 
 use super::outbound::Origin;
 use super::topology::bytes_of_address;
-use super::{ADDRESS_BYTES_MAX, Relay, SITE_NAME_BYTES_MAX, SITE_NAMES_BYTES_MAX, SITES_MAX};
+use super::{
+    ADDRESS_BYTES_MAX, INBOUND_HEADERS_MAX, Relay, SITE_NAME_BYTES_MAX, SITE_NAMES_BYTES_MAX, SITES_MAX,
+};
 use crate::{
     Address, Cx, DropReason, Flags, HeaderBody, Headers, Message, RelayHeader, Transient, relay_kind,
 };
@@ -57,6 +59,9 @@ impl Relay {
         if message.headers.0.len() < count {
             // Its site has RELAY3 below protocols that here are below it, which would answer in vain.
             return cx.discard(&message, DropReason::Unexpected);
+        }
+        if message.headers_length() > INBOUND_HEADERS_MAX {
+            return cx.discard(&message, DropReason::Malformed);
         }
         message.flags = Flags(header.original_flags as u16);
         let mut header = needed_of(header);
