@@ -307,6 +307,15 @@ impl CacheManager {
         self.member.handler.with_node(|node, now| node.set_rebalancing(now, rebalancing));
     }
 
+    /// Sets whether all members are about to leave. While it is set and this member is the coordinator, no entries are moved:
+    /// [`close`](Self::close) and [`leave`](Self::leave) of the members wait until all reachable members of the cache leave. Then each
+    /// member's store keeps the entries that the member owned, and the cache needs all of them at its restart. Set it on all members
+    /// before the first one leaves, because each may become the coordinator. The copies of a member that is lost meanwhile are not
+    /// replaced.
+    pub fn set_cluster_stopping(&self, is_stopping: bool) {
+        self.member.handler.with_node(|node, now| node.set_cluster_stopping(now, is_stopping));
+    }
+
     /// Registers a [`MergePolicy::Custom`](consort_grid::MergePolicy) here, before its caches are opened.
     pub fn register_merge(&self, name: &str, merge: Arc<MergeFn>) {
         self.member.handler.with_node(|node, _| node.register_merge(name, merge));

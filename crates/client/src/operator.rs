@@ -92,6 +92,17 @@ impl Administration<'_> {
         self.ask(task, &[("name", name.unwrap_or_default())]).await
     }
 
+    /// Stops all servers of the cluster in order, and returns the members as [`members`](Self::members). The answer arrives before the
+    /// servers end. No entries are moved: each server's stores keep the entries that the server owned, entries without a store are
+    /// lost, and at the restart caches with stores wait for all these servers. Needs the permission ADMIN.
+    ///
+    /// # Errors
+    ///
+    /// If the servers do not agree in time, after which none stops; or if the server is too old.
+    pub async fn stop_cluster(&self) -> Result<String, ClientError> {
+        self.ask("@@cluster@stop", &[]).await
+    }
+
     /// Returns the connections of the server that answers, with ids above `after`, as a JSON array. It has a limited number of them:
     /// ask again with the last id until it is empty. Needs the permission ADMIN. A client that is to ask one server only has to be
     /// basic ([`ClientBuilder::intelligence`](crate::ClientBuilder::intelligence)).

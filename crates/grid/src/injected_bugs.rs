@@ -52,6 +52,9 @@ pub enum InjectedBug {
     /// While owners are not balanced, no member takes over the segments of a leaving one
     /// (`crates/grid/tests/it/rebalancing.rs`).
     SegmentsLeftBehind,
+    /// Members that leave hand over their segments although the cluster is about to stop
+    /// (`crates/grid/tests/it/cluster_stop.rs`).
+    MovedWhileStopping,
     /// No member requests the remaining records of gone callers.
     SettledNotAsked,
     /// Unreachable callers count as gone.
@@ -127,7 +130,7 @@ impl InjectedBug {
 
     /// Found by a scenario (`crates/grid/tests/it/scenarios.rs`).
     #[cfg(feature = "injected-bugs")]
-    pub const SCENARIOS: [Self; 8] = [
+    pub const SCENARIOS: [Self; 9] = [
         Self::RefusedIsFinished,
         Self::WritingForgotten,
         Self::RecordsNotGiven,
@@ -136,6 +139,7 @@ impl InjectedBug {
         Self::SeenForgotten,
         Self::CopiedAnew,
         Self::SegmentsLeftBehind,
+        Self::MovedWhileStopping,
     ];
 
     /// Found with a certain mix of operations.

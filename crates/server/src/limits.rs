@@ -389,8 +389,8 @@ pub const REMOVAL_TIMEOUT: Duration = ROLLOUT_TIMEOUT;
 /// Bytes of an error's text. Clients with the default [`Limits`](consort_hotrod::Limits) accept 64 KiB.
 pub const ERROR_TEXT_MAX: usize = 64 * 1024;
 
-/// The interval in which a request to enable or disable rebalancing looks whether the coordinator has applied it.
-pub const REBALANCING_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+/// The interval in which a request to change rebalancing or to stop the cluster looks whether the coordinator has applied it.
+pub const APPLIED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bytes of an entity that becomes JSON, which takes twenty times as much memory for small fields.
 pub const ENTITY_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -437,8 +437,8 @@ impl Server {
         self.security.tls.clone().map(TlsHandle::new)
     }
 
-    /// Serves clients until `end` completes. Then the server moves clients to others while it still executes their requests. It
-    /// closes each connection when its requests are answered, hands over entries that only it has, and leaves. If this future is
+    /// Serves clients until `end` completes, or until an operator stops all servers. Then the server moves clients to others while it still executes their requests. It
+    /// closes each connection when its requests are answered, hands over entries that only it has, unless all stop, and leaves. If this future is
     /// dropped before, the server ends as after a crash.
     ///
     /// # Errors
@@ -462,6 +462,9 @@ impl Server {
         acceptor.start_serving(caches.clone());
         tokio::select! {
             () = end => {}
+            () = caches.stop.agreed() => {
+                tracing::info!("all servers of the cluster stop, as an operator has asked: answering requests and leaving");
+            }
             never = acceptor.run() => match never {},
         }
         let has_others = tokio::select! {

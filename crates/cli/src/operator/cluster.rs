@@ -6,15 +6,15 @@ use clap::{Args, Subcommand, ValueEnum};
 use consort_client::Client;
 use serde_json::Value;
 
-use super::{Target, answered, cell, items, parse, print_json, print_text};
+use super::{Target, answered, cell, items, parse, print_json, print_text, stop};
 use crate::broken_pipe::print_error;
 use crate::table::{Align, aligned};
 use crate::terminal::Escaped;
 
 #[derive(Args)]
 #[command(after_help = "With users, it requires a role with the permission MONITOR: monitor, observer,\n\
-    application, deployer or admin; to enable or disable rebalancing, admin.\n\
-    The exit code is 2 for errors.\n\n\
+    application, deployer or admin; to change rebalancing or to stop the servers,\n\
+    admin. The exit code is 2 for errors.\n\n\
     Examples:\n  \
     consort cluster members\n  \
     consort cluster --at hotrods://shop.example --user alice members --json\n  \
@@ -22,7 +22,8 @@ use crate::terminal::Escaped;
     consort cluster segments shop\n  \
     consort cluster rebalance              the state of all caches\n  \
     consort cluster rebalance off          before several servers join\n  \
-    consort cluster rebalance --cache shop on")]
+    consort cluster rebalance --cache shop on\n  \
+    consort cluster stop")]
 pub(crate) struct Cluster {
     #[command(flatten)]
     target: Target,
@@ -54,6 +55,17 @@ enum Verb {
         /// Enable or disable it; without it, nothing is changed
         state: Option<Switch>,
     },
+    /// Stop all servers in order, and wait until they have ended.
+    ///
+    /// Clients' requests are answered; then all servers end together, and no entries are moved. Entries of caches with stores stay on
+    /// the disks of their servers, also with passivation and write-behind; entries of all other caches are lost. At the restart, these
+    /// caches serve when all servers of this moment are back. The servers' exit codes are 0: a supervisor that starts ended servers
+    /// again, as Kubernetes does, makes this a restart of the cluster. If the servers do not agree, none stops.
+    Stop {
+        /// Return once the servers have agreed, without waiting for their end
+        #[arg(long)]
+        no_wait: bool,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,7 +91,11 @@ impl Cluster {
                 Verb::Members => members(&answer),
                 Verb::Segments { .. } => segments(&answer),
                 Verb::Rebalance { .. } => rebalancing(&answer),
+                Verb::Stop { .. } => format!("{}\nall servers stop\n", members(&answer)),
             })?;
+        }
+        if let Verb::Stop { no_wait: false } = self.verb {
+            stop::end(&answer, |report| eprintln!("{report}")).await?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -92,6 +108,7 @@ impl Verb {
             Self::Members => admin.members().await,
             Self::Segments { cache } => admin.segments(cache.as_deref()).await,
             Self::Rebalance { cache, state: None } => admin.rebalancing(cache.as_deref()).await,
+            Self::Stop { .. } => admin.stop_cluster().await,
             Self::Rebalance { cache, state: Some(state) } => {
                 admin.set_rebalancing(cache.as_deref(), *state == Switch::On).await
             }

@@ -3,6 +3,7 @@
 pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod describe;
+mod stop;
 mod units;
 
 use anyhow::Context;

@@ -151,6 +151,9 @@ impl CoordinatedCache {
     pub(super) fn handle_view(&mut self, cx: &mut Cx, view: &View) {
         self.present = view.members().iter().cloned().collect();
         self.joining.retain(|member| view.contains(&member.address));
+        if self.is_stopped(cx) {
+            return self.end(cx);
+        }
         let is_gone =
             |member: &Address| !view.contains(member) && !self.topology.absent().any(|one| one == member);
         if self.topology.addresses().any(is_gone) {
@@ -182,6 +185,9 @@ impl CoordinatedCache {
             others.iter().flat_map(|(_, members)| members).any(|one| one.address == *member)
         };
         self.present.retain(|member| !is_elsewhere(member));
+        if self.is_stopped(cx) {
+            return self.end(cx);
+        }
         let mut topology = self.without_the_lost(cx, id, was_degraded);
         if self.config.partitions == PartitionHandling::AllowReadWrites {
             topology.begin_lineage(&cx.local);
@@ -390,6 +396,9 @@ impl CoordinatedCache {
     }
 
     pub(super) fn advance(&mut self, cx: &mut Cx) {
+        if self.is_stopped(cx) {
+            return self.end(cx);
+        }
         if !self.unconfirmed().is_empty() && !cx.has(InjectedBug::PhaseTooEarly) {
             return;
         }
@@ -438,6 +447,23 @@ impl CoordinatedCache {
             self.topology = next;
             self.publish(cx);
         }
+    }
+
+    /// Whether the cluster is about to stop, and all members within reach have asked to leave, so that none writes any more.
+    fn is_stopped(&self, cx: &Cx) -> bool {
+        let mut within_reach = self.topology.addresses().filter(|member| self.present.contains(member));
+        cx.is_cluster_stopping
+            && self.joining.is_empty()
+            && within_reach.all(|member| self.leaving.contains(member))
+    }
+
+    /// The stores of the members keep their entries and the last topology.
+    fn end(&mut self, cx: &mut Cx) {
+        let members = std::mem::take(&mut self.leaving);
+        for member in members {
+            cx.send(&member, self.config.id(), 0, Body::Left);
+        }
+        self.topology.members = Arc::from([]);
     }
 
     /// Leaving members close the cache once no member has a topology with them.
@@ -504,6 +530,9 @@ impl CoordinatedCache {
 
     /// Leaving members without segments are removed.
     fn rebalance(&mut self, cx: &mut Cx, id: u32) -> Option<Topology> {
+        if cx.is_cluster_stopping && !cx.has(InjectedBug::MovedWhileStopping) {
+            return None;
+        }
         let joining = std::mem::take(&mut self.joining);
         // A joining member that was in another partition in an earlier incarnation may have a higher topology id. The new id
         // exceeds it, so that the member notices that it has missed changes.
@@ -523,11 +552,7 @@ impl CoordinatedCache {
             .filter(|member| !self.leaving.contains(&member.address))
             .collect();
         if owners.is_empty() && !members.is_empty() {
-            // The last members leave, and the cache ends.
-            for one in members.iter().chain(&left) {
-                cx.send(&one.member.address, self.config.id(), 0, Body::Left);
-            }
-            self.topology.members = Arc::from([]);
+            self.end(cx);
             return None;
         }
         // If the staying members own nothing because of their capacity factors, the leaving members' entries are lost. In an

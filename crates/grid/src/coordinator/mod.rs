@@ -196,6 +196,9 @@ impl Coordinator {
         let cache = config.id();
         if let Some(led) = self.led.get_mut(&cache) {
             led.handle_join(cx, &config, member, restored.as_deref());
+            if led.is_over() {
+                self.led.remove(&cache);
+            }
             return self.finish_restored(cx);
         }
         let is_new = !self.restoring.contains_key(&cache);

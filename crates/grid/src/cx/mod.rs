@@ -131,6 +131,8 @@ pub(crate) struct Cx {
     pub(crate) store: VecDeque<(CacheId, StoreRequest)>,
     pub(crate) merges: BTreeMap<Arc<str>, Arc<MergeFn>>,
     pub(crate) rebalancing: Rebalancing,
+    /// Whether all members are about to leave: their caches end when all have asked to, and no entry is moved before.
+    pub(crate) is_cluster_stopping: bool,
     pub(crate) counters: Counters,
     pub(crate) memory: Memory,
     pub(crate) chunk_bytes: u32,
@@ -198,6 +200,7 @@ impl Cx {
             store: VecDeque::new(),
             merges: BTreeMap::new(),
             rebalancing: Rebalancing::default(),
+            is_cluster_stopping: false,
             counters: Counters::default(),
             memory: Memory::default(),
             chunk_bytes: CHUNK_BYTES,

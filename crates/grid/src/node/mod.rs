@@ -260,6 +260,19 @@ impl Node {
         }
     }
 
+    /// Sets whether all members are about to leave. While it is set and this member is the coordinator, no entries are moved:
+    /// members that leave ([`Node::leave`]) wait until all members of the cache that this member reaches do. Then the cache ends
+    /// everywhere, and each member's store keeps the entries that it owned, for a restart of all. All members should set it, because
+    /// each may become the coordinator. The copies of a member that is lost meanwhile are not replaced.
+    pub fn set_cluster_stopping(&mut self, now: Time, is_stopping: bool) {
+        self.cx.now = now;
+        if self.cx.is_cluster_stopping != is_stopping {
+            self.cx.is_cluster_stopping = is_stopping;
+            self.coordinator.balance(&mut self.cx);
+            self.work();
+        }
+    }
+
     /// Begins an operation and returns the number that [`Node::poll_finished`] returns, perhaps at once.
     ///
     /// # Errors

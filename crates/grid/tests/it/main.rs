@@ -4,6 +4,7 @@ mod bounds;
 mod clear;
 mod clients;
 mod cluster;
+mod cluster_stop;
 mod computations;
 mod degraded;
 mod expiry;

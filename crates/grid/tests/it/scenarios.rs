@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use consort_grid::InjectedBug;
 
 use crate::cluster::INJECTED_BUG;
-use crate::{faulty_store, listeners, merging, rebalancing, records};
+use crate::{cluster_stop, faulty_store, listeners, merging, rebalancing, records};
 
 /// Seeds after which a bug counts as not found.
 const SEEDS_MAX: u64 = 2_000;
@@ -19,6 +19,7 @@ fn judge(bug: InjectedBug, seed: u64) {
         InjectedBug::SeenForgotten => merging::replace_before_a_merge(seed, "there", Some("new")),
         InjectedBug::CopiedAnew => merging::replace_copied_entry(seed, "there", Some("old")),
         InjectedBug::GivenUpIsFinished => records::lose_the_primary_of_a_leaver(seed, false),
+        InjectedBug::MovedWhileStopping => cluster_stop::check(seed, false),
         InjectedBug::SegmentsLeftBehind => rebalancing::check(seed, false),
         _ => drop(listeners::lose_two(seed, false)),
     }

@@ -43,6 +43,10 @@ pub(crate) enum AdminError {
         "the change is recorded, but the coordinator has not applied it: the coordinator may have left, have an older version, or be no server; try again"
     )]
     RebalancingNotApplied,
+    #[error(
+        "no server stops: the coordinator did not confirm the stop; it may have left, have an older version, or be no server; try again"
+    )]
+    StopNotAgreed,
     #[error(transparent)]
     Definition(#[from] DefinitionError),
     #[error(transparent)]

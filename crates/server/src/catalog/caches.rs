@@ -25,6 +25,7 @@ use crate::catalog::aliases::Aliases;
 use crate::catalog::cache_removal::{self, RemovalGuard};
 use crate::catalog::client_topology::{self, Endpoint, Endpoints};
 use crate::catalog::cluster_stats::ClusterStats;
+use crate::catalog::cluster_stop::ClusterStop;
 use crate::catalog::counters::{self, Counters};
 use crate::catalog::data_directory::{self, Data};
 use crate::catalog::definition::{self, Definition, DefinitionError};
@@ -85,6 +86,7 @@ pub(crate) struct Caches {
     pub(crate) schemas: Arc<ServedCache>,
     pub(crate) servers: RawCache,
     pub(crate) rebalancing: SharedRebalancing,
+    pub(crate) stop: ClusterStop,
     pub(crate) counters: Counters,
     pub(crate) statistics: ClusterStats,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -156,6 +158,7 @@ impl Caches {
         let counters = Counters::new(volatile, counted, data.is_some());
         let caches = Self {
             rebalancing: SharedRebalancing::new(servers.clone(), manager.clone()),
+            stop: ClusterStop::new(servers.clone(), manager.clone()),
             manager,
             endpoint,
             security,
@@ -660,6 +663,7 @@ impl Caches {
         self.share_secret().await?;
         let own = OWN.iter().chain(&transactions::CACHES).copied();
         self.rebalancing.apply(own, self.members_if_first().is_some(), &self.definitions).await?;
+        self.stop.apply(self.members_if_first()).await?;
         let age = self.aliases.age();
         let defined = self.definitions.entries().await?.into_iter();
         let mut defined: BTreeMap<String, Bytes> =
@@ -697,7 +701,7 @@ impl Caches {
         Ok(())
     }
 
-    /// Hands over entries that only this member has, and leaves the cluster.
+    /// Hands over entries that only this member has, unless all servers stop, and leaves the cluster.
     pub(crate) async fn end(&self) -> Result<(), HandoverTimeout> {
         // Clients use the topologies of the other servers meanwhile, without this server. The first member removes its
         // address.
@@ -707,6 +711,12 @@ impl Caches {
         // Until here the clients of this server had to authenticate. If the removal fails, the first of the other members
         // does it.
         let _ = timeout(WITHDRAW_TIME_MAX, self.withdraw_requirement()).await;
-        self.manager.clone().close().await
+        match self.manager.clone().close().await {
+            Err(HandoverTimeout { cache, after }) if self.stop.is_agreed() => {
+                tracing::warn!(%cache, ?after, "not all servers have stopped in time; the entries of this server are in its store, if the cache has one");
+                Ok(())
+            }
+            closed => closed,
+        }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod client_topology;
 pub(crate) mod cluster_log;
 pub(crate) mod cluster_state;
 pub(crate) mod cluster_stats;
+pub(crate) mod cluster_stop;
 pub(crate) mod compute;
 pub(crate) mod counter;
 pub(crate) mod counters;

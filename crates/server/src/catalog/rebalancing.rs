@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::registry::Registry;
-use crate::limits::{REBALANCING_CHECK_INTERVAL, ROLLOUT_TIMEOUT};
+use crate::limits::{APPLIED_CHECK_INTERVAL, ROLLOUT_TIMEOUT};
 
 const KEY: &[u8] = b"rebalancing";
 
@@ -181,7 +181,7 @@ impl SharedRebalancing {
             if Instant::now() >= until {
                 return Err(AdminError::RebalancingNotApplied);
             }
-            sleep(REBALANCING_CHECK_INTERVAL).await;
+            sleep(APPLIED_CHECK_INTERVAL).await;
         }
     }
 }

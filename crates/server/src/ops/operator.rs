@@ -64,6 +64,7 @@ pub(super) enum Question {
     Rebalancing,
     EnableRebalancing,
     DisableRebalancing,
+    Stop,
     Clients,
 }
 
@@ -77,6 +78,7 @@ impl Question {
             operator_tasks::REBALANCING => Self::Rebalancing,
             operator_tasks::ENABLE_REBALANCING => Self::EnableRebalancing,
             operator_tasks::DISABLE_REBALANCING => Self::DisableRebalancing,
+            operator_tasks::STOP => Self::Stop,
             operator_tasks::CLIENTS => Self::Clients,
             _ => return None,
         })
@@ -110,6 +112,12 @@ impl<'a> OperatorRequest<'a> {
                 let name = self.cache().await?;
                 self.session.caches.rebalancing.set(name.as_deref(), is_enabled).await?;
                 return self.rebalancing().await;
+            }
+            Question::Stop => {
+                // The members before the first one leaves.
+                let members = self.state().members_in_json().await?;
+                self.session.caches.stop.agree().await?;
+                members.to_string()
             }
             Question::Clients => return self.clients().await,
         };

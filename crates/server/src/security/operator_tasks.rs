@@ -21,6 +21,9 @@ pub(crate) const REBALANCING: &str = "@@cluster@rebalancing";
 pub(crate) const ENABLE_REBALANCING: &str = "@@cluster@enablerebalancing";
 pub(crate) const DISABLE_REBALANCING: &str = "@@cluster@disablerebalancing";
 
+/// All servers stop.
+pub(crate) const STOP: &str = "@@cluster@stop";
+
 /// Connections of this server, with the parameter `after`, the id of the last known one.
 pub(crate) const CLIENTS: &str = "@@server@clients";
 
@@ -32,8 +35,8 @@ pub(crate) fn shows_caches(task: &str) -> bool {
 pub(crate) fn needed(task: &str) -> Option<Permission> {
     Some(match task {
         CONFIG | DESCRIBE | MEMBERS | SEGMENTS | REBALANCING => Permission::Monitor,
-        // The clients have names of users and addresses.
-        ENABLE_REBALANCING | DISABLE_REBALANCING | CLIENTS => Permission::Admin,
+        // The list of clients has names of users and addresses.
+        ENABLE_REBALANCING | DISABLE_REBALANCING | STOP | CLIENTS => Permission::Admin,
         _ => return None,
     })
 }

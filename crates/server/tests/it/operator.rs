@@ -1,12 +1,13 @@
 //! Tasks that answer an operator's questions.
 
 use bytes::Bytes;
-use consort_hotrod::ops::task;
+use consort_hotrod::ops::{map, task};
 use consort_hotrod::{RequestBody, ResponseBody, Status};
+use consort_server::Server;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::client::{Client, PATIENCE, RunningServer, error, exec, get};
+use crate::client::{Client, PATIENCE, RunningServer, error, exec, get, put};
 
 async fn run(client: &mut Client, task: &str, params: &[(&'static str, &str)]) -> Value {
     let params = params
@@ -154,6 +155,49 @@ async fn next_coordinator_keeps_rebalancing_disabled_and_confirms_changes() {
     let state = run(&mut late, "@@cluster@enablerebalancing", &[]).await;
     assert_eq!(state["is_enabled"], true);
     eventually(&mut late, segments, |answer| owned(answer) == [256, 256]).await;
+}
+
+#[tokio::test]
+async fn all_servers_end_when_an_operator_stops_the_cluster() {
+    const CLUSTER: &str = "operator-stop";
+    let directory = std::env::temp_dir().join(format!("consort-operator-stop-{}", std::process::id()));
+    let data = |name: &str| Server::builder().data(directory.join(name));
+    let first = RunningServer::secured(CLUSTER, data("first")).await;
+    let second = RunningServer::joining(CLUSTER, data("second")).await;
+    let mut client = first.client().await;
+    let definition = br#"{"distributed-cache": {"owners": 1, "persistence": {"file-store": {}}}}"#;
+    let params = vec![("name".into(), "c".into()), ("configuration".into(), Bytes::from_static(definition))];
+    let created =
+        client.ask("", RequestBody::Task(task::Request::Exec("@@cache@create".into(), params))).await;
+    assert_eq!(created.status, Status::Success, "{created:?}");
+    const KEYS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    for key in KEYS {
+        assert_eq!(client.ask("c", put(key, "v")).await.status, Status::Success);
+    }
+    // By a server that is not the coordinator.
+    let mut other = second.client().await;
+    let members = run(&mut other, "@@cluster@stop", &[]).await;
+    assert_eq!(members["members"].as_array().map(Vec::len), Some(2), "{members}");
+    timeout(PATIENCE, async { tokio::join!(first.serving, second.serving) }).await.expect("their end");
+
+    // Each waits for the other one, which may have later entries.
+    let starting = async {
+        tokio::join!(
+            RunningServer::secured(CLUSTER, data("first")),
+            RunningServer::joining(CLUSTER, data("second"))
+        )
+    };
+    let (first, second) = timeout(PATIENCE, starting).await.expect("their start");
+    let mut client = second.client().await;
+    for key in KEYS {
+        let found = client.ask("c", get(key)).await;
+        assert!(
+            matches!(&found.body, ResponseBody::Map(map::Response::Value(value)) if value == "v"),
+            "{key}: {found:?}"
+        );
+    }
+    drop((first, second));
+    let _ = std::fs::remove_dir_all(&directory);
 }
 
 #[tokio::test]

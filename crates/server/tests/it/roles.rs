@@ -180,8 +180,11 @@ const SHOWING: [&str; 5] = [
 ];
 
 /// Tasks for administrators.
-const OPERATING: [&str; 3] =
-    ["@@server@clients", "@@cluster@enablerebalancing", "@@cluster@disablerebalancing"];
+const OPERATING: [&str; 4] =
+    ["@@server@clients", "@@cluster@enablerebalancing", "@@cluster@disablerebalancing", STOP];
+
+/// The server ends.
+const STOP: &str = "@@cluster@stop";
 
 /// Returns the permission that an operation needs, from its name and Infinispan's security guide for the methods of caches.
 fn needed(body: &RequestBody) -> Option<&'static str> {
@@ -270,10 +273,16 @@ async fn every_operation_is_checked_against_every_role() {
             try_one(&mut client, role, exec(task, "made")).await;
         }
         let others = ["@@logging@set", "@@cache@reindex", "@@unknown@task"];
-        for task in others.into_iter().chain(SHOWING).chain(OPERATING) {
+        for task in others.into_iter().chain(SHOWING).chain(OPERATING).filter(|task| *task != STOP) {
             try_one(&mut client, role, exec(task, "made")).await;
         }
     }
+    // The last one succeeds.
+    let others = Role::ALL.into_iter().filter(|role| *role != Role::Admin);
+    for role in others.chain([Role::Admin]) {
+        try_one(&mut authenticated_as(&server, role).await, role, exec(STOP, "made")).await;
+    }
+    server.serving.await.unwrap();
 }
 
 #[tokio::test]
