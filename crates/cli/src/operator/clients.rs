@@ -7,8 +7,7 @@ use clap::Args;
 use consort_client::{ClientBuilder, Intelligence, ServerAddress};
 use serde_json::{Value, json};
 
-use super::cluster::address;
-use super::{Target, answered, cell, items, parse, print_json, print_text, units};
+use super::{Target, address, answered, cell, items, parse, print_json, print_text, units};
 use crate::broken_pipe::print_error;
 use crate::table::{Align, aligned};
 use crate::terminal::Escaped;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use consort_client::Client;
 use serde_json::Value;
 
-use super::{Target, answered, cell, items, parse, print_json, print_text, stop};
+use super::{Target, address, answered, cell, items, parse, print_json, print_text, stop};
 use crate::broken_pipe::print_error;
 use crate::table::{Align, aligned};
 use crate::terminal::Escaped;
@@ -113,15 +113,6 @@ impl Verb {
                 admin.set_rebalancing(cache.as_deref(), *state == Switch::On).await
             }
         })
-    }
-}
-
-/// `HOST:PORT`, with brackets around an IPv6 address; "-" for a member that serves no clients.
-pub(super) fn address(member: &Value) -> String {
-    match (member["host"].as_str(), member["port"].as_u64()) {
-        (Some(host), Some(port)) if host.contains(':') => format!("[{host}]:{port}"),
-        (Some(host), Some(port)) => format!("{host}:{port}"),
-        _ => "-".to_owned(),
     }
 }
 

@@ -63,6 +63,15 @@ pub(crate) fn print_text(text: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
+/// `HOST:PORT`, with brackets around an IPv6 address; "-" for a member that serves no clients.
+fn address(member: &Value) -> String {
+    match (member["host"].as_str(), member["port"].as_u64()) {
+        (Some(host), Some(port)) if host.contains(':') => format!("[{host}]:{port}"),
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        _ => "-".to_owned(),
+    }
+}
+
 /// A cell of a table: "-" for an unknown value.
 fn cell(value: &Value) -> String {
     match value {

@@ -7,8 +7,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::cluster::address;
-use super::{cell, items};
+use super::{address, cell, items};
 use crate::terminal::Escaped;
 
 /// Requests end after 15 s at most, and the servers wait for each other for 90 s.
