@@ -162,8 +162,8 @@ async fn all_servers_end_when_an_operator_stops_the_cluster() {
     const CLUSTER: &str = "operator-stop";
     let directory = std::env::temp_dir().join(format!("consort-operator-stop-{}", std::process::id()));
     let data = |name: &str| Server::builder().data(directory.join(name));
-    let first = RunningServer::secured(CLUSTER, data("first")).await;
-    let second = RunningServer::joining(CLUSTER, data("second")).await;
+    let first = Box::pin(RunningServer::secured(CLUSTER, data("first"))).await;
+    let second = Box::pin(RunningServer::joining(CLUSTER, data("second"))).await;
     let mut client = first.client().await;
     let definition = br#"{"distributed-cache": {"owners": 1, "persistence": {"file-store": {}}}}"#;
     let params = vec![("name".into(), "c".into()), ("configuration".into(), Bytes::from_static(definition))];
@@ -185,8 +185,8 @@ async fn all_servers_end_when_an_operator_stops_the_cluster() {
     // Each waits for the other one, which may have later entries.
     let starting = async {
         tokio::join!(
-            RunningServer::secured(CLUSTER, data("first")),
-            RunningServer::joining(CLUSTER, data("second"))
+            Box::pin(RunningServer::secured(CLUSTER, data("first"))),
+            Box::pin(RunningServer::joining(CLUSTER, data("second")))
         )
     };
     let (first, second) = timeout(PATIENCE, starting).await.expect("their start");
