@@ -280,7 +280,7 @@ async fn demos_talk(protocol: &'static str) {
     let Sites { lon, nyc } = sites(protocol, 1);
     let config = nyc.config.display().to_string();
     let mut theirs = Tool::java(&nyc, "org.jgroups.demos.RelayDemo", &["-props", &config, "-name", "Java"]);
-    theirs.wait_for(&["Local view", "[Java]"]);
+    theirs.wait_for(&["Local view", "[Java"]);
     let mut ours = Tool::consort_member(&lon, &["relay", "--name=Consort"]);
     ours.wait_for(&["-- site: lon"]);
     ours.wait_for(&["** up: nyc"]);
