@@ -61,7 +61,12 @@ pub(super) fn visited(mut message: Message, sites: &[&str]) -> Message {
 }
 
 pub(super) fn arrives(harness: &mut Harness, message: Message) -> Vec<Message> {
-    from_bridge(harness, BridgeInput::Message { bridge: 0, message: message.sent_by(8) });
+    arrives_from(harness, remote(8, "nyc"), message)
+}
+
+pub(super) fn arrives_from(harness: &mut Harness, master: Address, message: Message) -> Vec<Message> {
+    let message = Message { src: Some(master), ..message };
+    from_bridge(harness, BridgeInput::Message { bridge: 0, message });
     harness.take_down()
 }
 
@@ -272,7 +277,8 @@ fn sites_beyond_another_one_are_known_until_that_one_goes_or_takes_them_back() {
         tell(relay_kind::SITES_UP, &["lon", "nyc", "hf", "sfo"], Some(remote(8, "nyc"))),
         up(&["hf", "sfo"])
     );
-    assert_eq!(tell(relay_kind::SITES_DOWN, &["nyc", "sfo"], Some(remote(8, "hf"))), down(&["sfo"]));
+    assert_eq!(tell(relay_kind::SITES_DOWN, &["nyc", "sfo"], Some(remote(8, "hf"))), []);
+    assert_eq!(tell(relay_kind::SITES_DOWN, &["nyc", "sfo"], Some(remote(8, "nyc"))), down(&["sfo"]));
     assert_eq!(tell(relay_kind::SITES_DOWN, &["nyc"], None), down(&["hf", "nyc"]));
 }
 

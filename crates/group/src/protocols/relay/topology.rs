@@ -77,13 +77,16 @@ impl Topology {
 }
 
 impl Relay {
-    /// A member of this site or of another one asks for the members of sites.
+    /// Answers the request of a member for the views of sites. Only members of this site get those of other sites.
     pub(super) fn answer_topology(&mut self, cx: &mut Cx<'_>, request: &RelayHeader, from: &Address) {
         if !self.own.is_relay3() {
             let answer = self.own.topology_text(cx, from.clone());
             if self.own.is_member(from) && self.has_room(cx, Some(from), &answer) {
                 cx.send(answer);
             }
+            return;
+        }
+        if !self.settings.has_global_views {
             return;
         }
         let mut views: Vec<(Arc<str>, View)> = Vec::new();
@@ -98,7 +101,7 @@ impl Relay {
         }
     }
 
-    /// A site has these members. Of the own site the view is known.
+    /// Keeps the view of another site that this site or a member of the own one has sent.
     pub(super) fn receive_topology(&mut self, cx: &mut Cx<'_>, header: &RelayHeader, message: &Message) {
         let site = header.sites.iter().flatten().next();
         let (Some(site), Payload::Object(object)) = (site, &message.payload) else {
@@ -107,6 +110,10 @@ impl Relay {
         let Object::View(view) = &**object else {
             return cx.count_drop(DropReason::Malformed, |_| "a topology without view".to_owned());
         };
+        let sender = header.original_sender.as_ref().and_then(Address::site);
+        if sender.is_none_or(|sender| *sender != **site && *sender != *self.own.name) {
+            return cx.count_drop(DropReason::Malformed, |_| "a topology of a third site".to_owned());
+        }
         if **site == *self.own.name || !self.settings.has_global_views {
             return;
         }

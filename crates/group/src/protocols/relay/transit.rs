@@ -34,7 +34,7 @@ fn needed_of(header: RelayHeader) -> RelayHeader {
         | relay_kind::SITES_UP
         | relay_kind::SITES_DOWN
         | relay_kind::TOPO_RSP => needed.sites = header.sites,
-        relay_kind::TOPO_REQ => needed.return_entire_cache = header.return_entire_cache,
+        // A site gives other sites its own view only, so that `return_entire_cache` is not kept.
         _ => {}
     }
     needed
@@ -63,6 +63,9 @@ impl Relay {
         if message.headers_length() > INBOUND_HEADERS_MAX {
             return cx.discard(&message, DropReason::Malformed);
         }
+        let Some(sender) = self.sender_within(&header, &message) else {
+            return cx.discard(&message, DropReason::Malformed);
+        };
         message.flags = Flags(header.original_flags as u16);
         let mut header = needed_of(header);
         message.transient = Transient::NONE;
@@ -70,13 +73,18 @@ impl Relay {
         message.src = None;
         let Some(dest) = header.final_dest.clone() else {
             self.send_on(cx, &header, &mut message);
+            header.original_sender = Some(sender);
             return self.multicast_within(cx, header, message);
         };
         match dest.site() {
-            Some(site) if *site == *self.own.name => self.arrive(cx, &dest, header, message),
+            Some(site) if *site == *self.own.name => {
+                header.original_sender = Some(sender);
+                self.arrive(cx, &dest, header, message);
+            }
             Some(_) => self.pass_through(cx, header, message),
             None if dest.is_site_master() => {
                 self.send_on(cx, &header, &mut message);
+                header.original_sender = Some(sender);
                 if header.kind == relay_kind::TOPO_RSP {
                     header.final_dest = None;
                     self.multicast_within(cx, header, message.with_flags(Flags::OOB));
@@ -86,6 +94,17 @@ impl Relay {
             }
             None => cx.discard(&message, DropReason::Malformed),
         }
+    }
+
+    /// Returns the sender under which members of this site receive the message. An announcement of sites has the neighbour
+    /// on the bridge, because members keep the ways to the sites by neighbours. It is malformed if it has none.
+    fn sender_within(&self, header: &RelayHeader, message: &Message) -> Option<Address> {
+        if !matches!(header.kind, relay_kind::SITES_UP | relay_kind::SITES_DOWN) {
+            return header.original_sender.clone();
+        }
+        let is_other = |site: &&str| **site != *self.own.name && site.len() <= SITE_NAME_BYTES_MAX;
+        let site = message.src.as_ref().and_then(Address::site).filter(is_other)?;
+        Some(Address::site_master(site))
     }
 
     /// A message of this site that comes back has not found its site.
