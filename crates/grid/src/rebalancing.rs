@@ -8,7 +8,8 @@ use crate::CacheId;
 ///
 /// In a cache that is not balanced, members that join own no segments, and the copies of members that are lost or leave are not
 /// replaced. If the last owner of a segment leaves, the segment gets new ones all the same; if that owner crashes, its entries are
-/// lost. A new cache is balanced until its segments have had all their owners, or another member becomes coordinator. In an
+/// lost. A new cache is balanced until its segments have had all their owners (two in a replicated cache), or another member becomes
+/// coordinator. In an
 /// invalidation cache each member owns all segments in any case.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rebalancing {

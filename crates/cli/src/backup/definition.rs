@@ -57,26 +57,17 @@ fn normalized(media_type: &str) -> Option<String> {
 
 /// Returns the definition without its aliases; `None` if it has none.
 pub(super) fn without_aliases(definition: &str) -> Option<String> {
-    const ATTRIBUTE: &str = "aliases=";
-    let (mut is_in_tag, mut quote) = (false, None);
-    for (at, character) in definition.char_indices() {
-        match (quote, character) {
-            (Some(own), _) if own == character => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') if is_in_tag => quote = Some(character),
-            (None, '<') => is_in_tag = true,
-            (None, '>') => is_in_tag = false,
-            (None, _) if is_in_tag && character.is_whitespace() => {
-                let after = at + character.len_utf8();
-                let Some(value) = definition[after..].strip_prefix(ATTRIBUTE) else { continue };
-                let own = value.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
-                let end = after + ATTRIBUTE.len() + 1 + value[1..].find(own)? + 1;
-                return Some(format!("{}{}", &definition[..at], &definition[end..]));
-            }
-            (None, _) => {}
-        }
-    }
-    None
+    let tree = Tree::parse("definition", definition, &Variables::new()).ok()?;
+    let (_, position) = cache_in(&tree.root)?.get("aliases")?;
+    let lines = definition.split_inclusive('\n').take(position.line as usize - 1);
+    let line = lines.map(str::len).sum::<usize>();
+    let columns = definition[line..].chars().take(position.column as usize - 1);
+    let (before, attribute) = definition.split_at(line + columns.map(char::len_utf8).sum::<usize>());
+    let (_, value) = attribute.split_once('=')?;
+    let value = value.trim_start();
+    let quote = value.chars().next()?;
+    let (_, after) = value[quote.len_utf8()..].split_once(quote)?;
+    Some(format!("{}{after}", before.trim_end()))
 }
 
 #[cfg(test)]
@@ -118,6 +109,10 @@ mod tests {
             ("<local-cache\naliases='d'/>", Some("<local-cache/>")),
             ("<local-cache name=\" aliases='d'\"/>", None),
             ("<c> aliases=\"d\" </c>", None),
+            (
+                "<c><!-- it's aliases=\"x\" --> <local-cache name=\"ü\" aliases = 'd'/></c>",
+                Some("<c><!-- it's aliases=\"x\" --> <local-cache name=\"ü\"/></c>"),
+            ),
             ("<local-cache aliases=", None),
             ("<local-cache aliases=\"d", None),
         ] {

@@ -17,6 +17,7 @@ use super::stored_bytes::{StoredCache, open_stored};
 use super::{CacheTally, Failures, Options, SCHEMAS, Totals};
 use crate::broken_pipe::print_error;
 use crate::operator::answered;
+use crate::terminal::Escaped;
 
 /// Writes that wait for their responses.
 const WRITES_MAX: usize = 256;
@@ -33,8 +34,8 @@ const WRITES_BYTES_MAX: usize = 32 << 20;
     their lifespans, their max-idle times start anew, and they get new versions;\n\
     those that have expired are left out. A counter that exists gets the archive's\n\
     value only if it has its initial value. With users, the command requires the\n\
-    role admin. The exit code is 2 if a part was not restored; the command names\n\
-    it, and restores the others.\n\n\
+    role deployer. The exit code is 2 if a part was not restored; the command\n\
+    names it, and restores the others. Templates and tasks are named and left out.\n\n\
     Examples:\n  \
     consort restore 2026-11-30.zip\n  \
     consort restore infinispan.zip --cache shop --at 10.0.0.1")]
@@ -57,11 +58,10 @@ impl RestoredCache {
         json
     }
 
-    fn print(&self) {
-        let (cache, entries) = (&self.tally.cache, grouped(self.tally.entries as f64));
+    pub(super) fn line(&self) -> String {
         match self.expired {
-            0 => println!("{cache}: {entries} entries"),
-            expired => println!("{cache}: {entries} entries, and {} have expired", grouped(expired as f64)),
+            0 => self.tally.line(),
+            expired => format!("{}, and {} have expired", self.tally.line(), grouped(expired as f64)),
         }
     }
 }
@@ -71,7 +71,7 @@ impl RestoredCache {
 pub(super) struct Summary {
     pub(super) caches: Vec<RestoredCache>,
     pub(super) totals: Totals,
-    /// Kinds of parts that Consort does not have, with their names.
+    /// Templates and tasks, with their names: they count as no failure.
     pub(super) skipped: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl Summary {
 impl Restore {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         Ok(match self.restore().await {
-            Ok(summary) => summary.totals.failures.exit_code(),
+            Ok(summary) => ExitCode::from(summary.totals.failures.exit_code()),
             Err(error) => print_error(&error, ExitCode::from(2)),
         })
     }
@@ -130,7 +130,7 @@ impl Restore {
             match restore_cache(client, &name, is_new, archive, &mut summary.totals.failures).await {
                 Ok(restored) => {
                     if !self.options.json {
-                        restored.print();
+                        println!("{}", restored.line());
                     }
                     summary.caches.push(restored);
                 }
@@ -149,7 +149,7 @@ impl Restore {
 
     fn print(&self, summary: &Summary) -> anyhow::Result<()> {
         for skipped in &summary.skipped {
-            eprintln!("not restored, because Consort has none: {skipped}");
+            eprintln!("not restored: {}", Escaped(skipped));
         }
         self.options.print(&summary.totals, &summary.json())
     }

@@ -7,7 +7,6 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::Args;
 use consort_client::{Client, ConfigFormat, CounterConfig, CounterKind, Entry};
-use consort_procstat::grouped;
 use consort_protostream::backup::{BackupCounterKind, CacheEntry, CounterEntry};
 
 use super::archive::{Contents, Writer, check_name};
@@ -30,7 +29,7 @@ const SHORTEST_LIFETIME: Duration = Duration::from_secs(1);
     writers for a consistent snapshot. Aliases are part of the definitions.\n\
     Missing: templates (caches made of them have their own definitions) and users.\n\
     Volatile caches are restored as permanent ones. Only the owner may read the\n\
-    file. With users, the command requires the role admin. The exit code is 2 for\n\
+    file. With users, the command requires the role observer. The exit code is 2 for\n\
     errors, after which there is no archive, and also if a counter or a schema is\n\
     left out, because its name has a comma.\n\n\
     Examples:\n  \
@@ -61,28 +60,28 @@ impl Backup {
         let saved = self.save_until(signals.next()).await;
         Ok(saved.map_or_else(
             |error| print_error(&error, ExitCode::from(2)),
-            |summary| summary.totals.failures.exit_code(),
+            |summary| ExitCode::from(summary.totals.failures.exit_code()),
         ))
     }
 
-    /// Removes the incomplete archive if a signal ends the backup.
+    /// Removes the incomplete archive if a signal ends the backup. Once the archive has its name, signals have no effect.
     pub(super) async fn save_until(
         &self,
         signal: impl Future<Output = &'static str>,
     ) -> anyhow::Result<Summary> {
-        tokio::select! {
-            saved = self.save() => saved,
+        let (client, summary) = tokio::select! {
+            saved = self.save() => saved?,
             signal = signal => bail!("{signal}: the backup has ended without an archive"),
-        }
-    }
-
-    async fn save(&self) -> anyhow::Result<Summary> {
-        let client = self.options.target.client()?.connect().await?;
-        let saved = self.save_all(&client).await;
+        };
         client.close().await;
-        let summary = saved?;
         self.print(&summary)?;
         Ok(summary)
+    }
+
+    async fn save(&self) -> anyhow::Result<(Client, Summary)> {
+        let client = self.options.target.client()?.connect().await?;
+        let summary = self.save_all(&client).await?;
+        Ok((client, summary))
     }
 
     /// Checks the names before a byte is written.
@@ -106,7 +105,7 @@ impl Backup {
             let tally =
                 save_cache(client, cache, &mut archive).await.with_context(|| format!("cache {cache}"))?;
             if !self.options.json {
-                println!("{cache}: {} entries", grouped(tally.entries as f64));
+                println!("{}", tally.line());
             }
             tallies.push(tally);
         }

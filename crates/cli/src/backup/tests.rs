@@ -1,5 +1,6 @@
 //! Both commands with servers of this process.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -136,7 +137,7 @@ async fn chosen_caches_are_saved_and_restored_and_unknown_ones_are_named() {
     let restored = it.restore(&["--cache", "shop", "--json"]).await.unwrap();
     let caches = json!([{"name": "shop", "entries": 1, "bytes": 7, "expired": 0}]);
     assert_eq!(restored.json(), json!({"caches": caches, "counters": 0, "schemas": 0}));
-    assert_eq!(restored.totals.failures.0, [""; 0]);
+    assert_eq!(restored.totals.failures.first, [""; 0]);
     assert_eq!(it.get("shop", "apples").await.as_deref(), Some(&b"3"[..]));
     assert_eq!(it.get("shop", "plums").await.as_deref(), Some(&b"5"[..]), "other entries stay");
 }
@@ -157,7 +158,7 @@ async fn whole_cluster_is_restored_with_its_aliases_and_lifetimes() {
     }
     let saved = it.backup(&[]).await.unwrap();
     assert_eq!((saved.totals.counters, saved.totals.schemas), (1, 1));
-    let [counter, schema] = &saved.totals.failures.0[..] else { panic!("{saved:?}") };
+    let [counter, schema] = &saved.totals.failures.first[..] else { panic!("{saved:?}") };
     assert!(counter.starts_with("a counter was not saved: the name \"a,b\" has a comma"), "{counter}");
     assert!(schema.starts_with("a schema was not saved: the name \"b,c.proto\" has a comma"), "{schema}");
 
@@ -167,12 +168,46 @@ async fn whole_cluster_is_restored_with_its_aliases_and_lifetimes() {
     for _ in 0..2 {
         let restored = it.restore(&[]).await.unwrap();
         assert_eq!((restored.totals.counters, restored.totals.schemas, restored.caches.len()), (1, 1, 1));
-        assert_eq!(restored.totals.failures.0, [""; 0]);
+        assert_eq!(restored.totals.failures.first, [""; 0]);
         assert_eq!(it.lifespan("shop", "for ever").await, None);
         assert!(it.lifespan("shop", "two hours").await > Some(HOUR));
         assert_eq!(it.get("store", "for ever").await.as_deref(), Some(&b"1"[..]), "the alias");
         assert_eq!(it.client.counter("hits").get().await.unwrap(), 8);
     }
+}
+
+/// One of two caches, beside a counter and a schema.
+#[tokio::test]
+async fn chosen_caches_have_no_counters_and_schemas() {
+    let it = Fixture::begin("parts").await;
+    for name in ["shop", "stock", "other"] {
+        it.create(name, TEXTS).await;
+        it.put(name, "apples", "3", Lifetime::FOREVER).await;
+    }
+    it.put(SCHEMAS, "a.proto", "syntax = \"proto3\";", Lifetime::FOREVER).await;
+    it.client.counter("hits").create(CounterConfig::default()).await.unwrap();
+    let names = |caches: &[String]| caches.join(" ");
+    let saved = it.backup(&["--cache", "stock", "--cache", "shop", "--cache", "shop"]).await.unwrap();
+    assert_eq!((saved.caches.len(), saved.totals.counters, saved.totals.schemas), (2, 0, 0));
+    std::fs::remove_file(&it.file).unwrap();
+    let saved = it.backup(&[]).await.unwrap();
+    assert_eq!((saved.caches.len(), saved.totals.counters, saved.totals.schemas), (3, 1, 1));
+    assert_eq!(std::fs::metadata(&it.file).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let restored = it.restore(&["--cache", "shop", "--cache", "other"]).await.unwrap();
+    let caches: Vec<String> = restored.caches.iter().map(|one| one.tally.cache.clone()).collect();
+    assert_eq!(names(&caches), "shop other");
+    assert_eq!((restored.totals.counters, restored.totals.schemas), (0, 0));
+}
+
+#[tokio::test]
+async fn names_of_servers_have_no_control_characters_on_a_terminal() {
+    let it = Fixture::begin("escapes").await;
+    it.create("a\u{1b}]0;x\nb", TEXTS).await;
+    let saved = it.backup(&[]).await.unwrap();
+    assert_eq!(saved.caches[0].line(), "a\\u001b]0;x\\nb: 0 entries");
+    let restored = it.restore(&[]).await.unwrap();
+    assert_eq!(restored.caches[0].line(), "a\\u001b]0;x\\nb: 0 entries");
 }
 
 #[tokio::test]
@@ -182,7 +217,7 @@ async fn alias_in_use_costs_the_alias_only() {
     let definition = TEXTS.replace("<local-cache>", r#"<local-cache aliases="stock">"#);
     it.write(&[("shop", &definition, &[entry("apples", "3")])], &[]);
     let restored = it.restore(&[]).await.unwrap();
-    let [failure] = &restored.totals.failures.0[..] else { panic!("{restored:?}") };
+    let [failure] = &restored.totals.failures.first[..] else { panic!("{restored:?}") };
     assert!(failure.starts_with("cache shop was restored without its aliases: "), "{failure}");
     assert_eq!(it.get("shop", "apples").await.as_deref(), Some(&b"3"[..]));
     assert_eq!(it.get("stock", "apples").await, None);
@@ -195,7 +230,7 @@ async fn cache_whose_name_is_an_alias_is_not_restored_into_the_other_cache() {
     it.client.administration().assign_alias("shop", "other").await.unwrap();
     it.write(&[("shop", TEXTS, &[entry("apples", "3")]), ("stock", TEXTS, &[entry("pears", "4")])], &[]);
     let restored = it.restore(&[]).await.unwrap();
-    let [failure] = &restored.totals.failures.0[..] else { panic!("{restored:?}") };
+    let [failure] = &restored.totals.failures.first[..] else { panic!("{restored:?}") };
     assert!(
         failure.starts_with("cache shop was not restored: the name is an alias of another cache"),
         "{failure}"
@@ -210,7 +245,7 @@ async fn existing_cache_of_another_encoding_is_not_restored() {
     it.create("shop", &TEXTS.replace("text/plain", "application/json")).await;
     it.write(&[("shop", TEXTS, &[entry("apples", "3")])], &[]);
     let restored = it.restore(&[]).await.unwrap();
-    let [failure] = &restored.totals.failures.0[..] else { panic!("{restored:?}") };
+    let [failure] = &restored.totals.failures.first[..] else { panic!("{restored:?}") };
     assert!(
         failure.contains("has another encoding (application/json) than the archive (text/plain)"),
         "{failure}"
@@ -233,7 +268,10 @@ async fn expired_entries_and_unreadable_counters_are_counted_and_the_others_rest
         (restored.totals.counters, restored.caches[0].expired, restored.caches[0].tally.entries),
         (2, 1, 1)
     );
-    assert_eq!(restored.totals.failures.0, ["a counter was not restored: a counter of the unknown kind 3"]);
+    assert_eq!(
+        restored.totals.failures.first,
+        ["a counter was not restored: a counter of the unknown kind 3"]
+    );
     assert_eq!(it.client.counter("last").get().await.unwrap(), 5);
     assert_eq!(it.get("shop", "pears").await, None);
 }
@@ -262,5 +300,12 @@ async fn signal_ends_a_backup_and_removes_its_file() {
     let ended = error(it.command::<Backup>(&[]).save_until(signal).await);
     assert_eq!(ended, "SIGTERM: the backup has ended without an archive");
     assert!(!partial.exists() && !it.file.exists());
-    it.backup(&[]).await.unwrap();
+    // Once the archive has its name, the backup is complete.
+    let late = async {
+        while !it.file.exists() {
+            tokio::task::yield_now().await;
+        }
+        "SIGTERM"
+    };
+    it.command::<Backup>(&[]).save_until(late).await.unwrap();
 }

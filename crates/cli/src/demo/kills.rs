@@ -11,7 +11,7 @@ use super::servers::Servers;
 use super::{CALM, MOVING_MAX, OWNERS, WARM_UP};
 use crate::doctor::port_probe::health;
 use crate::join::Join;
-use crate::perf::grid::{Clients, Running, Settings, Test};
+use crate::perf::grid::{Clients, Figures, Running, Settings, Test};
 use crate::perf::member_name;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -80,7 +80,7 @@ pub(super) async fn run(
     running.end();
     let figures = running.figures().await.context("the test")?;
     let uncertain: u64 = figures.iter().map(|own| own.uncertain).sum();
-    let failed = figures.iter().map(|own| own.errors + own.missing).sum::<u64>() - uncertain;
+    let failed: u64 = figures.iter().map(Figures::failed).sum();
     print_summary(&all, failed, uncertain, is_json);
     servers.end().await?;
     Ok(failed == 0 && all.iter().all(|kill| kill.samples.until_previous_rate().is_some()))

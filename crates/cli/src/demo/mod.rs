@@ -150,8 +150,7 @@ impl Demo {
         println!("\n{} of {} keys are present.", grouped(found.into()), grouped(settings.keys.into()));
         print!("\n{table}");
         let uncertain: u64 = storm.iter().map(|own| own.uncertain).sum();
-        let failed = |figures: &[Figures]| figures.iter().map(|own| own.errors + own.missing).sum::<u64>();
-        let failed = failed(&calm) + failed(&storm) - uncertain;
+        let failed: u64 = calm.iter().chain(&storm).map(Figures::failed).sum();
         println!(
             "\n{} operations have failed. {} writes were under way when their server died: whether it\n\
              applied them is unknown, so the client does not repeat them.",

@@ -46,7 +46,7 @@ enum Verb {
     ///
     /// With `off`, servers that join own no segments, and the copies of a server that is lost or leaves are not replaced, until it
     /// is `on` again or all servers have ended. A server that leaves hands over only entries that no other server has. The crash
-    /// of the last owner then loses entries, so do not use it for a rolling restart.
+    /// of the last owner then loses entries, so do not use it for a rolling restart. A new cache gets its owners all the same, a replicated one two.
     Rebalance {
         /// Name of the cache; without it, all caches
         #[arg(long, value_name = "NAME")]

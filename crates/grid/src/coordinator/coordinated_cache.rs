@@ -532,9 +532,12 @@ impl CoordinatedCache {
         }
         // If the staying members own nothing because of their capacity factors, the leaving members' entries are lost. In an
         // invalidation cache, a member owns only what it has itself.
-        let has_all_owners =
-            |segment| current.owners(segment).len() >= usize::from(self.config.owner_count());
-        self.is_new &= !current.segments().all(has_all_owners);
+        let wanted = match self.config.mode {
+            // All members are owners: it has all of them at no time, and one copy more is enough.
+            CacheMode::Replicated => 2,
+            _ => usize::from(self.config.owner_count()),
+        };
+        self.is_new &= !current.segments().all(|segment| current.owners(segment).len() >= wanted);
         let is_balanced = self.is_new
             || self.config.mode == CacheMode::Invalidation
             || cx.rebalancing.is_enabled(self.config.id());

@@ -71,6 +71,19 @@ fn joining_member_owns_nothing_until_rebalancing_is_enabled() {
     cluster.check_agreement();
 }
 
+#[test]
+fn joining_member_gets_no_copy_of_a_replicated_cache_until_rebalancing_is_enabled() {
+    let config = CacheConfig { segments: 12, mode: CacheMode::Replicated, ..CacheConfig::new("kept") };
+    let mut cluster = Cluster::settled(7, config, 2);
+    cluster.set_rebalancing(false);
+    cluster.start();
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(owned(&cluster), [12, 12, 0], "{}", cluster.state());
+    cluster.set_rebalancing(true);
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(owned(&cluster), [12, 12, 12]);
+}
+
 /// One copy of its entries would be lost with the only owner.
 #[test]
 fn new_cache_gets_all_owners_while_rebalancing_is_disabled() {

@@ -403,12 +403,11 @@ impl Streams {
             self.warnings.count(now, "too_many_streams", || format!("connection from {from} closed"));
             return;
         }
-        if options.security == StreamSecurity::KeyExchange {
-            if !self.handshakes.is_below(now, self.handshakes_per_second_max) {
-                self.warnings.count(now, "too_many_handshakes", || format!("connection from {from} closed"));
-                return;
-            }
-            self.handshakes.add();
+        if options.security == StreamSecurity::KeyExchange
+            && !self.handshakes.try_add(now, self.handshakes_per_second_max)
+        {
+            self.warnings.count(now, "too_many_handshakes", || format!("connection from {from} closed"));
+            return;
         }
         // An IPv6 socket has IPv4 peers, too.
         let peer = PhysAddr::from(SocketAddr::new(from.ip().to_canonical(), from.port()));

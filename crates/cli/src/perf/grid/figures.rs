@@ -91,6 +91,11 @@ impl Figures {
     pub(crate) fn requests(&self) -> u64 {
         self.gets.total() + self.puts.total()
     }
+
+    /// Requests without the promised result. Writes whose result is unknown are not among them.
+    pub(crate) fn failed(&self) -> u64 {
+        self.errors + self.missing - self.uncertain
+    }
 }
 
 /// A member's line (S000-41).
@@ -311,6 +316,12 @@ mod tests {
             gets,
             puts,
         }
+    }
+
+    #[test]
+    fn failed_requests_are_those_with_a_known_result_that_is_not_the_promised_one() {
+        let figures = Figures { errors: 9, uncertain: 7, missing: 3, ..member("A", 1.0, &[], &[]) };
+        assert_eq!(figures.failed(), 5);
     }
 
     fn matches(pattern: &str, text: &str) -> bool {

@@ -60,10 +60,9 @@ impl PendingKeys {
 
     /// Returns the messages of the fetch that ends for this one; the error is the reason that the key is not fetched.
     fn begin(&mut self, now: Time, request: &KeyRequest) -> Result<Vec<Waiting>, DropReason> {
-        if !self.begun.is_below(now, FETCHES_PER_SECOND_MAX) {
+        if !self.begun.try_add(now, FETCHES_PER_SECOND_MAX) {
             return Err(DropReason::QueueFull);
         }
-        self.begun.add();
         let ended = if self.fetches.len() < PENDING_KEYS_MAX {
             Vec::new()
         } else {

@@ -121,7 +121,7 @@ impl AsymEncrypt {
             return None;
         }
         let own = keys.iter().find(|keys| cx.is_local(&keys.member) && !keys.shared.is_empty())?;
-        if !self.failed_decryptions.is_below(cx.now(), FAILED_DECRYPTIONS_MAX) {
+        if !self.failed_decryptions.has_fewer(cx.now(), FAILED_DECRYPTIONS_MAX) {
             return None;
         }
         let bytes = self.pair.decrypt(self.vectors.source(), &own.shared);

@@ -176,7 +176,7 @@ impl DhKeyExchange {
         let fetch = &self.fetches[at];
         let public = PublicKey::decode(dh_key).ok().filter(|public| public.group == fetch.pair.group());
         let public = public.ok_or(DropReason::Malformed)?;
-        if !self.wrong_answers.is_below(cx.now(), WRONG_ANSWERS_PER_SECOND_MAX) {
+        if !self.wrong_answers.has_fewer(cx.now(), WRONG_ANSWERS_PER_SECOND_MAX) {
             return Err(DropReason::QueueFull);
         }
         let Some(key) = fetch.read(&public, encrypted) else {
@@ -198,10 +198,9 @@ impl DhKeyExchange {
         }
         let Some(key) = self.key.clone() else { return Err(DropReason::UnknownKey) };
         let public = PublicKey::decode(dh_key).map_err(|Unusable| DropReason::Malformed)?;
-        if !self.answers.is_below(cx.now(), ANSWERS_PER_SECOND_MAX) {
+        if !self.answers.try_add(cx.now(), ANSWERS_PER_SECOND_MAX) {
             return Err(DropReason::QueueFull);
         }
-        self.answers.add();
         if !self.pairs.iter().any(|(group, _)| *group == public.group) {
             let pair = DhPair::generate(public.group, &mut *self.random);
             self.pairs.push((public.group, pair.map_err(|_| DropReason::Unexpected)?));
