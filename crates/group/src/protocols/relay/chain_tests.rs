@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::relay3_tests::{
     arrives, arrives_from, data, in_view, kinds, layer_with, master_with, names, own, view_of, visited, with,
 };
-use super::sites::WAYS_MAX;
-use super::tests::{bridge_view, from_bridge, header, relay_events, remote, sent};
+use super::tests::{Queues, bridge_view, from_bridge, header, relay_events, remote, sent};
 use super::*;
 use crate::config::{Position, ProtocolConfig};
 use crate::harness::Harness;
@@ -306,6 +305,59 @@ fn header_of_another_site_goes_on_with_what_its_kind_needs() {
 }
 
 #[test]
+fn message_that_has_visited_too_many_sites_for_a_header_is_delivered_and_not_sent_on() {
+    let mut harness = master_with(&[remote(8, "nyc"), remote(9, "sfo")]);
+    let names: Vec<String> = (0..SITES_MAX).map(|n| n.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut counts = |dest: Option<Address>, visited_sites: &[&str]| {
+        let visited_sites = [visited_sites, &["nyc"]].concat();
+        let here = arrives(&mut harness, visited(data(dest, remote(80, "nyc")), &visited_sites)).len();
+        let sends = sent(&mut harness);
+        let on = sends.iter().filter(|send| header(&send.message).kind == relay_kind::DATA).count();
+        (here, on, harness.stack.shared().drops.total(DropReason::QueueFull))
+    };
+    // With lon, nyc and sfo, which has the route.
+    assert_eq!(counts(None, &names[3..]), (1, 1, 0));
+    assert_eq!(counts(None, &names[2..]), (1, 0, 1));
+    let sfo = || Some(remote(90, "sfo"));
+    assert_eq!(counts(sfo(), &names[2..]), (0, 1, 1));
+    assert_eq!(counts(sfo(), &names[1..]), (0, 0, 1));
+    let long: Vec<String> = (0..SITE_LIST_BYTES_MAX / SITE_NAME_BYTES_MAX)
+        .map(|n| format!("{n:0SITE_NAME_BYTES_MAX$}"))
+        .collect();
+    let long: Vec<&str> = long.iter().map(String::as_str).collect();
+    let rest = "y".repeat(SITE_LIST_BYTES_MAX % SITE_NAME_BYTES_MAX - "lonnycsfo".len());
+    assert_eq!(counts(None, &[&long[..], &[&rest]].concat()), (1, 1, 1));
+    assert_eq!(counts(None, &[&long[..], &[&*(rest + "y")]].concat()), (1, 0, 2));
+    assert_eq!(harness.stack.shared().drops.total(DropReason::UnknownAddress), 1, "for the unicast");
+}
+
+#[test]
+fn site_masters_of_sites_beyond_the_limits_get_no_route_and_are_counted() {
+    let mut harness = in_view(&[1, 2]);
+    let masters: Vec<Address> =
+        (0..SITES_MAX as u64 + 3).map(|n| remote(n + 10, &format!("{n:04}"))).collect();
+    bridge_view(&mut harness, &masters);
+    assert_eq!(harness.stack.attribute("RELAY3", "routes").unwrap().lines().count(), SITES_MAX - 1);
+    assert_eq!(harness.stack.shared().drops.total(DropReason::QueueFull), 1);
+    sent(&mut harness);
+    harness.up(Message { src: Some(own(2)), ..Message::bytes(None, "x") });
+    assert_eq!(sent(&mut harness).len(), SITES_MAX - 1, "the header has room for all");
+}
+
+#[test]
+fn announced_sites_beyond_the_limits_are_counted() {
+    let mut harness = in_view(&[2, 1]);
+    let long = "x".repeat(SITE_NAME_BYTES_MAX + 1);
+    let [RelayEvent::SitesUp(up)] = &hears(&mut harness, relay_kind::SITES_UP, &["hf", &long], None)[..]
+    else {
+        panic!("one event")
+    };
+    assert_eq!(up.len(), 1);
+    assert_eq!(harness.stack.shared().drops.total(DropReason::QueueFull), 1);
+}
+
+#[test]
 fn rules_are_not_matched_with_long_names() {
     let mut harness = master_with(&[remote(8, "nyc")]);
     from_bridge(&mut harness, BridgeInput::Forwards(vec![ForwardRule::new(".*", "nyc").unwrap()]));
@@ -328,6 +380,17 @@ fn answers_go_to_members_only() {
         harness.take_down().len()
     };
     assert_eq!((ask(own(2)), ask(own(5))), (1, 0));
+    for (queued, answers) in [(INBOUND_BYTES_MAX - 1, 1), (INBOUND_BYTES_MAX, 0)] {
+        let layers: Vec<Box<dyn Protocol>> = vec![
+            Box::new(Queues(vec![(Some(own(2)), queued)])),
+            Box::new(layer_with(Relay3Config::default())),
+        ];
+        let mut harness = Harness::with_address(1, own(1), layers);
+        harness.raise(Event::View(view_of(1, &[1, 2])));
+        let request = request_of_all(Address::site_master("lon"), own(2));
+        harness.up(Message { src: Some(own(2)), ..request });
+        assert_eq!(harness.take_down().len(), answers);
+    }
     // A member invents the sender.
     let mut harness = master_with(&[]);
     let mut send = |from: Address| {

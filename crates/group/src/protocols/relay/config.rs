@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::SITE_NAME_BYTES_MAX;
 use crate::config::{Properties, Property, PropertyInfo};
 use crate::{Address, ProtocolId, View};
 
@@ -125,6 +126,13 @@ fn check_common(
     if site.is_empty() {
         return Err(("site", "site is missing: set it to this member's site".to_owned()));
     }
+    if site.len() > SITE_NAME_BYTES_MAX {
+        let why = format!(
+            "site has {} bytes, of which other sites take {SITE_NAME_BYTES_MAX}: shorten it",
+            site.len()
+        );
+        return Err(("site", why));
+    }
     if config.is_empty() {
         let why =
             "config is missing: set it to the file with the sites and their bridges (RelayConfiguration)";
@@ -231,6 +239,7 @@ mod tests {
             config.check().unwrap_err().0
         };
         assert_eq!(wrong(|config| config.site.clear()), "site");
+        assert_eq!(wrong(|config| config.site = "x".repeat(SITE_NAME_BYTES_MAX + 1)), "site");
         assert_eq!(wrong(|config| config.config.clear()), "config");
         assert_eq!(wrong(|config| config.max_site_masters = 0), "max_site_masters");
         assert_eq!(wrong(|config| config.site_masters_ratio = 1.5), "site_masters_ratio");

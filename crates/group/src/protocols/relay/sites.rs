@@ -1,12 +1,15 @@
 //! The reachable sites, which the first site master announces to all members.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::difference;
+use super::known_sites::Way;
 use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX, raise};
-use crate::{Address, Cx, Flags, HeaderBody, Message, RelayEvent, RelayHeader, Time, TimerKey, relay_kind};
+use crate::{
+    Address, Cx, DropReason, Flags, HeaderBody, Message, RelayEvent, RelayHeader, TimerKey, relay_kind,
+};
 
 /// How long a site of several members may be without site master before it counts as unreachable, with RELAY3's
 /// `delay_sites_down`. JGroups waits for two times the bridge's `join_timeout`, by default as long.
@@ -14,110 +17,18 @@ const LEAVING: Duration = Duration::from_secs(6);
 
 const LEFT: TimerKey = TimerKey(1);
 
-/// How this site reaches another one: over the site of a neighbour on a bridge, which has announced it, or directly (`None`).
-type Way = Option<Arc<str>>;
-
-/// The most neighbours that are kept for a site. A site that they all lose counts as unreachable, also if another neighbour
-/// has it.
-pub(super) const WAYS_MAX: usize = 16;
-
-/// The reachable sites as this member knows them, and the former ones; at most [`SITES_MAX`] of each.
-#[derive(Default)]
-pub(super) struct KnownSites {
-    /// Each has one way at least.
-    up: BTreeMap<Arc<str>, BTreeSet<Way>>,
-    down: BTreeSet<Arc<str>>,
-    /// Sites without site master, and when they count as unreachable. All are up.
-    leaving: BTreeMap<Arc<str>, Time>,
-}
-
-impl KnownSites {
-    /// Adds a way to these sites, and returns those that were not reachable before.
-    fn add(&mut self, sites: &[Arc<str>], way: &Way) -> Vec<Arc<str>> {
-        // One copy of a name for all sites.
-        let shared = |name: &Arc<str>| self.up.get_key_value(name).map_or(name, |(known, _)| known).clone();
-        let way: Way = way.as_ref().map(shared);
-        let mut added = Vec::new();
-        for site in sites.iter().filter(|site| site.len() <= SITE_NAME_BYTES_MAX) {
-            let is_full = self.up.len() >= SITES_MAX;
-            match self.up.get_mut(site) {
-                Some(ways) if way.is_some() && ways.len() >= WAYS_MAX => {}
-                Some(ways) => {
-                    ways.insert(way.clone());
-                }
-                None if is_full => {}
-                None => {
-                    self.up.insert(site.clone(), BTreeSet::from([way.clone()]));
-                    self.down.remove(site);
-                    added.push(site.clone());
-                }
-            }
-        }
-        added
-    }
-
-    /// Removes one way to these sites, or all ways, and returns the sites that have none left. A site without direct way is no
-    /// neighbour any more: it is removed from the ways to other sites.
-    fn remove(&mut self, sites: &[Arc<str>], way: Option<&Way>) -> Vec<Arc<str>> {
-        let mut beyond: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
-        for (site, ways) in &self.up {
-            for neighbour in ways.iter().flatten() {
-                beyond.entry(neighbour.clone()).or_default().push(site.clone());
-            }
-        }
-        let is_direct = way.is_none_or(Option::is_none);
-        let mut removed = BTreeSet::new();
-        let mut former_neighbours = Vec::new();
-        for site in sites {
-            let Some(ways) = self.up.get_mut(site) else { continue };
-            match way {
-                Some(way) => _ = ways.remove(way),
-                None => ways.clear(),
-            }
-            if ways.is_empty() {
-                removed.insert(site.clone());
-            }
-            if ways.is_empty() || is_direct {
-                former_neighbours.push(site.clone());
-                self.leaving.remove(site);
-            }
-        }
-        while let Some(neighbour) = former_neighbours.pop() {
-            let way = Some(neighbour);
-            for site in way.iter().filter_map(|neighbour| beyond.remove(neighbour)).flatten() {
-                let Some(ways) = self.up.get_mut(&site) else { continue };
-                if ways.remove(&way) && ways.is_empty() {
-                    removed.insert(site.clone());
-                    former_neighbours.push(site);
-                }
-            }
-        }
-        for site in &removed {
-            self.up.remove(site);
-            self.leaving.remove(site);
-            if self.down.len() < SITES_MAX {
-                self.down.insert(site.clone());
-            }
-        }
-        removed.into_iter().collect()
-    }
-
-    /// The sites that a bridge of this site has.
-    fn direct(&self) -> BTreeSet<Arc<str>> {
-        self.up.iter().filter(|(_, ways)| ways.contains(&None)).map(|(site, _)| site.clone()).collect()
-    }
-
-    pub(super) fn line(&self) -> String {
-        self.up.keys().map(|site| &**site).collect::<Vec<_>>().join(", ")
-    }
-}
-
 impl Relay {
     /// Adds a way to these sites, and raises an event with those that are reachable now.
     fn add_way(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>], way: &Way) {
         let added = self.known.add(sites, way);
-        if !added.is_empty() {
-            raise(cx, RelayEvent::SitesUp(added));
+        if added.refused > 0 {
+            let refused = added.refused;
+            cx.count_drop(DropReason::QueueFull, |_| {
+                format!("ways to {refused} sites are beyond the limits")
+            });
+        }
+        if !added.sites.is_empty() {
+            raise(cx, RelayEvent::SitesUp(added.sites));
         }
     }
 

@@ -3,26 +3,28 @@
 use super::outbound::Origin;
 use super::topology::bytes_of_address;
 use super::{
-    ADDRESS_BYTES_MAX, INBOUND_HEADERS_MAX, Relay, SITE_NAME_BYTES_MAX, SITE_NAMES_BYTES_MAX, SITES_MAX,
+    ADDRESS_BYTES_MAX, INBOUND_HEADERS_MAX, Relay, SITE_LIST_BYTES_MAX, SITE_NAME_BYTES_MAX, SITES_MAX,
 };
 use crate::{
     Address, Cx, DropReason, Flags, HeaderBody, Headers, Message, RelayHeader, Transient, relay_kind,
 };
 
-/// The most bytes of the names of sites that a message has visited: those of its earlier header, and of the sender's routes.
-const VISITED_BYTES_MAX: usize = 2 * SITE_NAMES_BYTES_MAX;
+/// Returns whether a header may have these sites.
+pub(super) fn is_within_limits(sites: &[Option<String>]) -> bool {
+    let names = sites.iter().flatten();
+    sites.len() <= SITES_MAX
+        && names.clone().map(String::len).sum::<usize>() <= SITE_LIST_BYTES_MAX
+        && names.clone().all(|site| site.len() <= SITE_NAME_BYTES_MAX)
+}
 
 /// Returns whether other sites' names and addresses are within their bounds.
 fn is_bounded(header: &RelayHeader) -> bool {
     let addresses = header.final_dest.iter().chain(&header.original_sender);
     let is_short = |site: &str| site.len() <= SITE_NAME_BYTES_MAX;
-    let visited: usize = header.visited.iter().flatten().map(String::len).sum();
     addresses.clone().all(|one| one.site().is_none_or(is_short) && bytes_of_address(one) <= ADDRESS_BYTES_MAX)
-        && header.visited.len() <= SITES_MAX
         && header.visited.iter().all(Option::is_some)
-        && visited <= VISITED_BYTES_MAX
-        && header.sites.len() <= SITES_MAX
-        && header.visited.iter().chain(&header.sites).flatten().all(|site| is_short(site))
+        && is_within_limits(&header.visited)
+        && is_within_limits(&header.sites)
 }
 
 /// Returns a header with the fields that its kind needs: others of the peer do not go on.
@@ -125,10 +127,11 @@ impl Relay {
     /// A message for another site goes on, unless it has been here.
     fn pass_through(&mut self, cx: &mut Cx<'_>, mut header: RelayHeader, message: Message) {
         let site = header.final_dest.as_ref().and_then(Address::site).unwrap_or_default().to_owned();
-        if header.has_visited(&self.own.name) || header.visited.len() >= SITES_MAX {
+        let has_been_here = header.has_visited(&self.own.name);
+        header.visited.push(Some(self.own.name.to_string()));
+        if has_been_here || !is_within_limits(&header.visited) {
             return self.refuse(cx, &header, &message, &site, &Origin::Bridge);
         }
-        header.visited.push(Some(self.own.name.to_string()));
         self.route(cx, header, message, &Origin::Bridge);
     }
 
