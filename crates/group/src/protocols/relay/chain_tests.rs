@@ -44,12 +44,13 @@ fn down(sites: &[&str]) -> Vec<RelayEvent> {
     vec![RelayEvent::SitesDown(sites.iter().map(|site| (*site).into()).collect())]
 }
 
-fn told(sends: &[BridgeSend], kind: u8) -> Vec<(&str, Vec<&str>)> {
-    let told = sends.iter().filter(|send| header(&send.message).kind == kind);
-    told.map(|send| {
-        (send.message.dest.as_ref().unwrap().site().unwrap(), names(&header(&send.message).sites))
-    })
-    .collect()
+fn announced(sends: &[BridgeSend], kind: u8) -> Vec<(&str, Vec<&str>)> {
+    let messages = sends.iter().filter(|send| header(&send.message).kind == kind);
+    messages
+        .map(|send| {
+            (send.message.dest.as_ref().unwrap().site().unwrap(), names(&header(&send.message).sites))
+        })
+        .collect()
 }
 
 #[test]
@@ -172,9 +173,9 @@ fn other_sites_hear_of_all_sites_that_went_with_one() {
         .into_iter()
         .filter_map(|event| if let RelayEvent::Send(send) = event { Some(send) } else { None })
         .collect();
-    assert_eq!(told(&sends, relay_kind::SITES_DOWN), [("sfo", vec!["hf", "nyc"])]);
-    let [announced] = &harness.take_down()[..] else { panic!("one message") };
-    assert_eq!(names(&header(announced).sites), ["hf", "nyc"]);
+    assert_eq!(announced(&sends, relay_kind::SITES_DOWN), [("sfo", vec!["hf", "nyc"])]);
+    let [multicast] = &harness.take_down()[..] else { panic!("one message") };
+    assert_eq!(names(&header(multicast).sites), ["hf", "nyc"]);
 }
 
 #[test]
@@ -402,16 +403,21 @@ fn answers_go_to_members_only() {
 }
 
 #[test]
-fn sites_go_down_at_once_without_the_delay() {
-    for delay_sites_down in [true, false] {
-        let config = Relay3Config { delay_sites_down, ..Relay3Config::default() };
-        let mut harness = Harness::with_address(1, own(1), vec![Box::new(layer_with(config))]);
+fn sites_go_down_at_once_without_the_delay_or_their_views() {
+    for (delay, views) in [("true", "true"), ("false", "true"), ("true", "false")] {
+        let attributes = [
+            ("site", "lon"),
+            ("config", "relay.xml"),
+            ("delay_sites_down", delay),
+            ("topo.global_views", views),
+        ];
+        let mut harness = Harness::with_address(1, own(1), vec![layer_of(&attributes)]);
         harness.raise(Event::View(view_of(1, &[1, 2])));
         bridge_view(&mut harness, &[remote(8, "nyc")]);
         harness.up(Message { src: Some(own(2)), ..topology_of_nyc(remote(80, "nyc")) });
         relay_events(&mut harness);
         bridge_view(&mut harness, &[]);
-        let expected = if delay_sites_down { vec![] } else { down(&["nyc"]) };
+        let expected = if (delay, views) == ("true", "true") { vec![] } else { down(&["nyc"]) };
         assert_eq!(relay_events(&mut harness), expected);
     }
 }

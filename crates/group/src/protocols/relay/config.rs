@@ -38,7 +38,7 @@ pub(super) struct Settings {
     site_masters_ratio: f64,
     pub(super) relay_multicasts: bool,
     pub(super) delay_sites_down: bool,
-    /// Whether sites tell each other their members.
+    /// Whether site masters send the view of their site to other sites.
     pub(super) has_global_views: bool,
     /// The attributes with their values.
     pub(super) shown: Vec<(&'static str, String)>,
@@ -80,6 +80,7 @@ crate::properties! {
         /// The part of the members that are site masters, if these are more than `max_site_masters`.
         site_masters_ratio: f64 = 0.0,
         /// Whether a site of several members that lost its site master stays up for 6 s, until another member is site master.
+        /// It needs `topo.global_views`, by which members know how many members a site has.
         delay_sites_down: bool = true,
     }
 }
@@ -87,7 +88,8 @@ crate::properties! {
 /// RELAY3's property of the views of sites.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TopologyConfig {
-    /// Whether site masters send the view of their site to other sites, whose members all receive it.
+    /// Whether site masters send the view of their site to other sites, whose members all receive it. `delay_sites_down`
+    /// needs these views.
     pub global_views: bool,
 }
 
@@ -112,7 +114,9 @@ impl Properties for TopologyConfig {
         vec![PropertyInfo {
             name: GLOBAL_VIEWS,
             default: Self::default().global_views.show(),
-            doc: "Whether sites tell each other their members.".to_owned(),
+            doc: "Whether site masters send the view of their site to other sites, whose members all receive it. \
+                  `delay_sites_down` needs these views."
+                .to_owned(),
         }]
     }
 }

@@ -150,7 +150,7 @@ impl Relay {
             .as_ref()
             .is_some_and(|view| self.settings.site_masters(view).first() == Some(cx.local()));
         if view.is_merge() || !was_first {
-            // Members of other groups, and those that the former first site master has not told, know other sites.
+            // Members of other subgroups know other sites, and the former first site master may not have announced its last change.
             return self.announce_known(cx, None);
         }
         let is_new = |member: &&Address| previous.as_ref().is_none_or(|view| !view.contains(member));

@@ -18,7 +18,7 @@ pub(super) enum Origin {
     Member,
     /// Another site.
     Bridge,
-    /// This layer, which expects no answer.
+    /// A site master's layer. There is no sender to report to.
     Notice,
 }
 
@@ -316,7 +316,7 @@ impl Relay {
         }
     }
 
-    /// Tells a sender that its message did not arrive. A report that does not arrive itself causes none.
+    /// Sends a report to the sender of a message that did not arrive. A report that does not arrive causes no further one.
     pub(super) fn report(
         &mut self,
         cx: &mut Cx<'_>,

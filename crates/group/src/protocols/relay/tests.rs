@@ -302,7 +302,7 @@ fn members_hear_of_sites_once_and_joiners_of_those_that_are_up() {
     assert_eq!(relay_events(&mut master), [RelayEvent::SitesDown(vec!["nyc".into()])]);
 
     let mut other = in_view(&[2, 1]);
-    let mut tell = |kind, sites: &[&str]| {
+    let mut announce = |kind, sites: &[&str]| {
         let mut header = RelayHeader::new(kind, None, None);
         header.sites = sites.iter().map(|site| Some((*site).to_owned())).collect();
         let message =
@@ -311,16 +311,16 @@ fn members_hear_of_sites_once_and_joiners_of_those_that_are_up() {
         relay_events(&mut other)
     };
     // JGroups announces the own site, too.
-    let up = tell(relay_kind::SITES_UP, &["lon", "nyc"]);
+    let up = announce(relay_kind::SITES_UP, &["lon", "nyc"]);
     assert_eq!(up, [RelayEvent::SitesUp(vec!["nyc".into()])]);
-    assert_eq!(tell(relay_kind::SITES_UP, &["nyc"]), []);
-    assert_eq!(tell(relay_kind::SITES_DOWN, &["sfo"]), []);
-    assert_eq!(tell(relay_kind::SITES_DOWN, &["nyc"]), [RelayEvent::SitesDown(vec!["nyc".into()])]);
+    assert_eq!(announce(relay_kind::SITES_UP, &["nyc"]), []);
+    assert_eq!(announce(relay_kind::SITES_DOWN, &["sfo"]), []);
+    assert_eq!(announce(relay_kind::SITES_DOWN, &["nyc"]), [RelayEvent::SitesDown(vec!["nyc".into()])]);
     let long = "x".repeat(SITE_NAME_BYTES_MAX + 1);
-    assert_eq!(tell(relay_kind::SITES_UP, &[&long]), []);
+    assert_eq!(announce(relay_kind::SITES_UP, &[&long]), []);
     let many: Vec<String> = (0..SITES_MAX + 5).map(|n| n.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let [RelayEvent::SitesUp(up)] = &tell(relay_kind::SITES_UP, &many)[..] else { panic!("one event") };
+    let [RelayEvent::SitesUp(up)] = &announce(relay_kind::SITES_UP, &many)[..] else { panic!("one event") };
     assert_eq!(up.len(), SITES_MAX);
 }
 
