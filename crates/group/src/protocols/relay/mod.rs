@@ -15,6 +15,7 @@
 mod config;
 mod inbound;
 mod known_sites;
+mod limits;
 mod outbound;
 mod own_site;
 mod routes;
@@ -26,6 +27,10 @@ mod transit;
 pub use crate::wire::{SITE_LIST_BYTES_MAX, SITES_MAX};
 pub use config::{Relay2Config, Relay3Config, TopologyConfig};
 pub use known_sites::{WAYS_BYTES_MAX, WAYS_MAX};
+pub use limits::{
+    ADDRESS_BYTES_MAX, INBOUND_BYTES_MAX, INBOUND_HEADERS_MAX, INBOUND_TOTAL_MAX, SITE_NAME_BYTES_MAX,
+    SITE_NAMES_BYTES_MAX,
+};
 pub use topology::{TOPOLOGY_BYTES_MAX, TOPOLOGY_SITE_BYTES_MAX};
 
 use config::Settings;
@@ -39,26 +44,6 @@ use crate::{
     Address, BridgeInput, Cx, DropReason, Event, ForwardRule, HeaderBody, HeaderIds, MessageBatch,
     OwedCredits, Pass, ProbeOut, Protocol, ProtocolId, RelayEvent, TimerKey, View,
 };
-
-/// The most bytes from bridges that may wait in the layers below, per destination. A bridge does not wait for the site, since
-/// two sites that wait for each other would stop: beyond the limit its messages are dropped and counted.
-pub const INBOUND_BYTES_MAX: u64 = 64 << 20;
-
-/// The most of such bytes for all destinations together, apart from destinations with less than their equal part of it.
-pub const INBOUND_TOTAL_MAX: u64 = 256 << 20;
-
-/// The most bytes of the application's headers of a message that comes over a bridge. Credits count payloads only.
-pub const INBOUND_HEADERS_MAX: usize = 16 << 10;
-
-/// The most bytes of a site's name.
-pub const SITE_NAME_BYTES_MAX: usize = 1_000;
-
-/// The most bytes of the names of all sites to which a site master has routes, because each copy of a multicast has them.
-/// Also of the names of all reachable sites, and of all former ones, because announcements have them.
-pub const SITE_NAMES_BYTES_MAX: usize = 64 << 10;
-
-/// The most bytes of an address that comes over a bridge, as topologies count it.
-pub const ADDRESS_BYTES_MAX: usize = 4 << 10;
 
 /// Counts of messages.
 #[derive(Default)]

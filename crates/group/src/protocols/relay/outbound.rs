@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::transit::is_within_limits;
+use super::limits::is_within_limits;
 use super::{Relay, SITE_NAME_BYTES_MAX, raise};
 use crate::{
     Address, BridgeSend, Cx, DropReason, Event, Flags, HeaderBody, HeldCredit, Message, Object, Payload,

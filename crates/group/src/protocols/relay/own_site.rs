@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::config::RelayKind;
-use super::topology::bytes_of_address;
+use super::limits::bytes_of_address;
 use super::{ADDRESS_BYTES_MAX, sticky};
 use crate::{Address, Cx, HeaderBody, Message, Object, ProtocolId, RelayHeader, Transient, View, relay_kind};
 

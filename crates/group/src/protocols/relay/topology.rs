@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::limits::bytes_of_address;
 use super::outbound::Origin;
 use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX, raise};
 use crate::{
@@ -21,15 +22,6 @@ pub const TOPOLOGY_BYTES_MAX: usize = 16 << 20;
 pub(super) struct Topology {
     views: BTreeMap<Arc<str>, View>,
     bytes: usize,
-}
-
-pub(super) fn bytes_of_address(member: &Address) -> usize {
-    let entries = if let Address::Ext(ext) = member {
-        ext.entries.iter().map(|(key, value)| key.len() + value.len()).sum()
-    } else {
-        0
-    };
-    64 + entries + member.site().map_or(0, str::len) + member.site_member_name().map_or(0, str::len)
 }
 
 fn bytes_of(view: &View) -> usize {

@@ -1,21 +1,11 @@
 //! Messages of other sites with RELAY3's header: for this site, for others beyond it, or for all.
 
+use super::limits::{bytes_of_address, is_within_limits};
 use super::outbound::Origin;
-use super::topology::bytes_of_address;
-use super::{
-    ADDRESS_BYTES_MAX, INBOUND_HEADERS_MAX, Relay, SITE_LIST_BYTES_MAX, SITE_NAME_BYTES_MAX, SITES_MAX,
-};
+use super::{ADDRESS_BYTES_MAX, INBOUND_HEADERS_MAX, Relay, SITE_NAME_BYTES_MAX};
 use crate::{
     Address, Cx, DropReason, Flags, HeaderBody, Headers, Message, RelayHeader, Transient, relay_kind,
 };
-
-/// Returns whether a header may have these sites.
-pub(super) fn is_within_limits(sites: &[Option<String>]) -> bool {
-    let names = sites.iter().flatten();
-    sites.len() <= SITES_MAX
-        && names.clone().map(String::len).sum::<usize>() <= SITE_LIST_BYTES_MAX
-        && names.clone().all(|site| site.len() <= SITE_NAME_BYTES_MAX)
-}
 
 /// Returns whether other sites' names and addresses are within their bounds.
 fn is_bounded(header: &RelayHeader) -> bool {
@@ -27,7 +17,7 @@ fn is_bounded(header: &RelayHeader) -> bool {
         && is_within_limits(&header.sites)
 }
 
-/// Returns a header with the fields that its kind needs: others of the peer do not go on.
+/// Returns a header with the fields that its kind needs. The peer's other fields are not sent on.
 fn needed_of(header: RelayHeader) -> RelayHeader {
     let mut needed = RelayHeader::new(header.kind, header.final_dest, header.original_sender);
     needed.visited = header.visited;
