@@ -33,7 +33,7 @@ pub use error::{ConfigError, Fault};
 pub use known_names::{IgnoredAttribute, TRANSPORT_ATTRIBUTES, check};
 pub use properties::{PropertiesError, Property, read_properties, write_property};
 pub use relay::relay_of;
-pub use sites::{BridgeConfig, SiteConfig, load_site};
+pub use sites::{BridgeConfig, SiteConfig, load_site, parse_site};
 pub use stacks::{STOCK, Stack, load_stack, parse_stack, parse_stack_at};
 
 pub use required_layers::check_required_layers;

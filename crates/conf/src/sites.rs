@@ -40,25 +40,39 @@ pub struct BridgeConfig {
 ///
 /// If the file is unreadable or has no `RelayConfiguration`, or if it does not have the site.
 pub fn load_site(file: &str, site: &str, variables: &Variables) -> Result<SiteConfig, ConfigError> {
-    let tree = tree_of(file, variables)?;
-    let mut found = site_of(&tree, site)?;
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| {
+        ConfigError::new(file, None, Fault::Structure(format!("cannot be read: {error}")))
+    })?;
+    let mut found = parse_site(file, &text, site, variables)?;
     for bridge in &mut found.bridges {
         bridge.stack = path_near(&bridge.stack, Path::new(file));
     }
     Ok(found)
 }
 
+/// Reads a site from the text of a file with `RelayConfiguration`, or of a stack that contains it. Files of bridges are as the text
+/// names them.
+///
+/// # Errors
+///
+/// If the text has no `RelayConfiguration`, or if it does not have the site.
+pub fn parse_site(
+    file: &str,
+    text: &str,
+    site: &str,
+    variables: &Variables,
+) -> Result<SiteConfig, ConfigError> {
+    site_of(&tree_of(file, text, variables)?, site)
+}
+
 /// Reads the element with the sites.
-fn tree_of(file: &str, variables: &Variables) -> Result<Tree, ConfigError> {
-    let text = std::fs::read_to_string(file);
-    let text = text.map_err(|error| {
-        ConfigError::new(file, None, Fault::Structure(format!("cannot be read: {error}")))
-    })?;
-    if root_name(&text).as_deref() != Some("config") {
-        return Tree::parse(file, &text, variables);
+fn tree_of(file: &str, text: &str, variables: &Variables) -> Result<Tree, ConfigError> {
+    if root_name(text).as_deref() != Some("config") {
+        return Tree::parse(file, text, variables);
     }
     let mut problems = Vec::new();
-    let stack = stack_tree(file, 0, &text, variables, &mut problems)?;
+    let stack = stack_tree(file, 0, text, variables, &mut problems)?;
     if let Some(problem) = ConfigError::combine(problems) {
         return Err(problem);
     }

@@ -98,6 +98,13 @@ pub const TARGETS: &[Target] = &[
         .shaped(Shape::Text),
     reads("config", "XML stacks, down to layers that are made and started", texts::config, texts::configs)
         .shaped(Shape::Text),
+    reads(
+        "sites",
+        "sites with their bridges and forwards, in files of their own and in stacks",
+        texts::sites,
+        texts::some_sites,
+    )
+    .shaped(Shape::Text),
     reads("variables", "texts with variables", texts::variables, texts::texts_with_variables)
         .shaped(Shape::Text),
     reads("values", "durations, sizes, numbers, hosts, versions", texts::values, texts::some_values)

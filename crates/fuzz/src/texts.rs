@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use consort_conf::{STOCK, Variables, parse_stack};
+use consort_conf::{STOCK, Variables, parse_site, parse_stack};
 use consort_group::config::{Bytes, HostPort, Property, StackConfig};
 use consort_group::database::{JdbcUrl, MemberRow, SqlStatement};
 use consort_group::protocols::{discovery, registry};
@@ -91,6 +91,34 @@ pub(crate) fn configs() -> Vec<Vec<u8>> {
         all.push(format!("<config>\n  <!-- {comment}-->\n  {stack}\n</config>\n").into_bytes());
     }
     all
+}
+
+pub(crate) fn sites(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let limit = STACK_MEMORY + 64 * bytes.len() as u64;
+    let (parsed, peak) = bounded_by(limit, || parse_site("sites.xml", &text, "lon", &Variables::new()));
+    match &parsed {
+        Ok(site) => assert!(site.name == "lon" && !site.bridges.is_empty()),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    Seen::one(parsed.is_ok(), peak)
+}
+
+pub(crate) fn some_sites() -> Vec<Vec<u8>> {
+    let site = |name: &str, rest: &str| {
+        format!(
+            "<site name=\"{name}\">\n<bridges>\n<bridge name=\"global\" config=\"bridge.xml\"/>\n</bridges>\n{rest}</site>"
+        )
+    };
+    let forwards = "<forwards>\n<forward to=\"sfo|hf.*\" gateway=\"nyc\"/>\n</forwards>\n";
+    let comment = "the sites of the company and their bridge ".repeat(8);
+    let sites = format!(
+        "<RelayConfiguration xmlns=\"urn:jgroups:relay:1.0\">\n<!-- {comment}-->\n<sites>\n{}\n{}\n</sites>\n</RelayConfiguration>\n",
+        site("lon", forwards),
+        site("nyc", "")
+    );
+    let stack = format!("<config>\n<TCP/>\n<relay.RELAY3 site=\"lon\">\n{sites}</relay.RELAY3>\n</config>\n");
+    vec![sites.into_bytes(), stack.into_bytes()]
 }
 
 pub(crate) fn variables(bytes: &[u8]) -> Seen {

@@ -61,6 +61,7 @@ targets! {
     captures_hold: "capture", INPUTS / 4;
     probe_requests_hold: "probe", INPUTS / 10;
     configurations_hold: "config", INPUTS / 4;
+    sites_hold: "sites", INPUTS;
     variables_hold: "variables", INPUTS;
     values_hold: "values", INPUTS;
     interface_selectors_hold: "bind-addr", INPUTS / 4;

@@ -268,24 +268,34 @@ fn order_holds_with_relay3_from_several_consort_site_masters_to_java() {
 /// `consort relay` and org.jgroups.demos.RelayDemo talk.
 #[test]
 fn relay_demos_talk() {
-    in_own_network("relay_demos_talk", async {
-        let Sites { lon, nyc } = sites("RELAY2", 1);
-        let config = nyc.config.display().to_string();
-        let mut theirs =
-            Tool::java(&nyc, "org.jgroups.demos.RelayDemo", &["-props", &config, "-name", "Java"]);
-        theirs.wait_for(&["Local view", "[Java]"]);
-        let mut ours = Tool::consort_member(&lon, &["relay", "--name=Consort"]);
-        ours.wait_for(&["-- site: lon"]);
-        ours.wait_for(&["** up: nyc"]);
-        // The demo has its own view of the bridge.
-        theirs.wait_for(&[": UP(", "lon"]);
-        ours.type_line("hello from here");
-        theirs.wait_for(&["<< hello from here from Consort:lon"]);
-        ours.wait_for(&["<< response from Java:nyc"]);
-        theirs.type_line("hello from there");
-        ours.wait_for(&["<< hello from there from Java:nyc"]);
-        theirs.wait_for(&["<< response from Consort:lon"]);
-        ours.type_line("to sfo hello");
-        ours.wait_for(&["** unreachable: sfo"]);
-    });
+    in_own_network("relay_demos_talk", demos_talk("RELAY2"));
+}
+
+#[test]
+fn relay_demos_talk_with_relay3() {
+    in_own_network("relay_demos_talk_with_relay3", demos_talk("RELAY3"));
+}
+
+async fn demos_talk(protocol: &'static str) {
+    let Sites { lon, nyc } = sites(protocol, 1);
+    let config = nyc.config.display().to_string();
+    let mut theirs = Tool::java(&nyc, "org.jgroups.demos.RelayDemo", &["-props", &config, "-name", "Java"]);
+    theirs.wait_for(&["Local view", "[Java]"]);
+    let mut ours = Tool::consort_member(&lon, &["relay", "--name=Consort"]);
+    ours.wait_for(&["-- site: lon"]);
+    ours.wait_for(&["** up: nyc"]);
+    // The demo has its own view of the bridge.
+    theirs.wait_for(&[": UP(", "lon"]);
+    ours.type_line("hello from here");
+    theirs.wait_for(&["<< hello from here from Consort:lon"]);
+    ours.wait_for(&["<< response from Java:nyc"]);
+    theirs.type_line("hello from there");
+    ours.wait_for(&["<< hello from there from Java:nyc"]);
+    theirs.wait_for(&["<< response from Consort:lon"]);
+    ours.type_line("to sfo hello");
+    ours.wait_for(&["** unreachable: sfo"]);
+    if protocol == "RELAY3" {
+        ours.type_line("topo");
+        ours.wait_for(&["nyc: ", "Java"]);
+    }
 }

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn authority_whose_key_is_for_something_else_certifies_nobody() {
+    fn authority_whose_key_is_for_something_else_certifies_no_member() {
         let mut for_lists = params("lists", IsCa::Ca(BasicConstraints::Unconstrained));
         for_lists.key_usages = vec![KeyUsagePurpose::CrlSign];
         let for_lists = certified(for_lists, None);

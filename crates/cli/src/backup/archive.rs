@@ -82,6 +82,8 @@ fn path_of_cache(name: &str, extension: &str) -> String {
 /// An archive that is being written beside its place. Without [`finish`](Self::finish) it is removed.
 pub(super) struct Writer {
     zip: Option<ZipWriter<BufWriter<File>>>,
+    /// Of the schemas: a server may send any number of them.
+    names_bytes: u64,
     partial: PathBuf,
     path: PathBuf,
 }
@@ -102,10 +104,14 @@ impl Writer {
             );
         }
         let file = file.with_context(|| format!("creating {}", partial.display()))?;
-        let mut writer =
-            Self { zip: Some(ZipWriter::new(BufWriter::new(file))), partial, path: path.to_owned() };
+        let mut writer = Self {
+            zip: Some(ZipWriter::new(BufWriter::new(file))),
+            names_bytes: 0,
+            partial,
+            path: path.to_owned(),
+        };
         let manifest = write_property(CONTAINERS, CONTAINER) + &write_property(VERSION, INFINISPAN);
-        writer.write_text(MANIFEST, &manifest)?;
+        writer.write_text(MANIFEST, manifest.as_bytes())?;
         Ok(writer)
     }
 
@@ -129,14 +135,23 @@ impl Writer {
         written.with_context(|| self.failed())
     }
 
-    fn write_text(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
+    /// Only as much as [`Reader`] reads.
+    fn write_text(&mut self, name: &str, text: &[u8]) -> anyhow::Result<()> {
+        ensure!(
+            text.len() as u64 <= TEXT_BYTES_MAX,
+            "{name} would have {} bytes, and its limit is {TEXT_BYTES_MAX}; choose caches with --cache",
+            text.len()
+        );
         self.start_file(name)?;
-        self.write(text.as_bytes())
+        self.write(text)
     }
 
     /// Begins a cache; its entries follow with [`write_entry`](Self::write_entry).
     pub(super) fn begin_cache(&mut self, name: &str, definition: &str) -> anyhow::Result<()> {
-        self.write_text(&path_in(CONTAINER, &path_of_cache(name, "xml")), &to_document(definition))?;
+        self.write_text(
+            &path_in(CONTAINER, &path_of_cache(name, "xml")),
+            to_document(definition).as_bytes(),
+        )?;
         self.start_file(&path_in(CONTAINER, &path_of_cache(name, "dat")))
     }
 
@@ -153,8 +168,12 @@ impl Writer {
     }
 
     pub(super) fn write_schema(&mut self, name: &str, text: &[u8]) -> anyhow::Result<()> {
-        self.start_file(&path_in(CONTAINER, &format!("{SCHEMAS}/{name}")))?;
-        self.write(text)
+        self.names_bytes += name.len() as u64 + 1;
+        ensure!(
+            self.names_bytes <= TEXT_BYTES_MAX,
+            "the names of schemas have more than {TEXT_BYTES_MAX} bytes"
+        );
+        self.write_text(&path_in(CONTAINER, &format!("{SCHEMAS}/{name}")), text)
     }
 
     /// Lists the contents, and gives the file its name once the disk has it.
@@ -165,7 +184,7 @@ impl Writer {
         {
             text += &write_property(kind, &join_names(names)?);
         }
-        self.write_text(&path_in(CONTAINER, PROPERTIES), &text)?;
+        self.write_text(&path_in(CONTAINER, PROPERTIES), text.as_bytes())?;
         let zip = self.zip.take().expect("the archive has not ended");
         let file = zip.finish()?.into_inner().map_err(|error| error.into_error());
         file.and_then(|file| file.sync_all()).with_context(|| self.failed())?;
@@ -414,6 +433,20 @@ mod tests {
         let before = std::fs::read(directory.file()).unwrap();
         assert!(error(write(&directory.file(), &["other"])).contains("exists"));
         assert_eq!(std::fs::read(directory.file()).unwrap(), before);
+    }
+
+    #[test]
+    fn text_that_no_reader_accepts_is_not_written() {
+        let directory = Directory::new("texts");
+        let mut writer = Writer::begin(&directory.file()).unwrap();
+        let long = vec![b' '; TEXT_BYTES_MAX as usize + 1];
+        assert!(error(writer.write_schema("a.proto", &long)).contains("a.proto would have 16777217 bytes"));
+        let name = "n".repeat(5 << 20);
+        for n in 0..3 {
+            writer.write_schema(&format!("{name}{n}"), b"").unwrap_err();
+        }
+        let last = error(writer.write_schema(&name, b""));
+        assert!(last.contains("the names of schemas have more than 16777216 bytes"), "{last}");
     }
 
     #[test]

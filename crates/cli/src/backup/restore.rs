@@ -77,7 +77,9 @@ pub(super) struct Summary {
 
 impl Summary {
     pub(super) fn json(&self) -> serde_json::Value {
-        self.totals.json(self.caches.iter().map(RestoredCache::json).collect())
+        let mut json = self.totals.json(self.caches.iter().map(RestoredCache::json).collect());
+        json["skipped"] = self.skipped.clone().into();
+        json
     }
 }
 
@@ -118,7 +120,7 @@ impl Restore {
                 match restore_schema(client, &name, archive).await {
                     Ok(()) => summary.totals.schemas += 1,
                     Err(error) => {
-                        summary.totals.failures.add(format!("schema {name} was not restored"), error)
+                        summary.totals.failures.add(format!("schema {name} was not restored"), error);
                     }
                 }
             }
@@ -355,6 +357,12 @@ mod tests {
         used: Option<u64>,
     ) -> CacheEntry {
         CacheEntry { lifespan, created, max_idle, last_used: used, ..CacheEntry::default() }
+    }
+
+    #[test]
+    fn json_names_the_parts_that_are_not_restored_by_design() {
+        let summary = Summary { skipped: vec!["tasks a, b".to_owned()], ..Summary::default() };
+        assert_eq!(summary.json()["skipped"], serde_json::json!(["tasks a, b"]));
     }
 
     #[test]

@@ -136,7 +136,7 @@ async fn chosen_caches_are_saved_and_restored_and_unknown_ones_are_named() {
     it.put("shop", "plums", "5", Lifetime::FOREVER).await;
     let restored = it.restore(&["--cache", "shop", "--json"]).await.unwrap();
     let caches = json!([{"name": "shop", "entries": 1, "bytes": 7, "expired": 0}]);
-    assert_eq!(restored.json(), json!({"caches": caches, "counters": 0, "schemas": 0}));
+    assert_eq!(restored.json(), json!({"caches": caches, "counters": 0, "schemas": 0, "skipped": []}));
     assert_eq!(restored.totals.failures.first, [""; 0]);
     assert_eq!(it.get("shop", "apples").await.as_deref(), Some(&b"3"[..]));
     assert_eq!(it.get("shop", "plums").await.as_deref(), Some(&b"5"[..]), "other entries stay");

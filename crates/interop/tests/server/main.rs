@@ -1,5 +1,6 @@
 //! `consort server` with the tools for it, `consort cache` and `consort perf --hotrod`, as people and scripts use them.
 
+mod backup_roles;
 mod directory;
 mod full_disk;
 mod health;

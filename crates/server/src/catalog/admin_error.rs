@@ -40,7 +40,7 @@ pub(crate) enum AdminError {
     #[error("cache '{0}' is still degraded: the coordinator or further members may have gone; try again")]
     StillDegraded(String),
     #[error(
-        "the change is made, and the coordinator has not applied it: it may just have gone, be of an older version, or no server"
+        "the change is recorded, but the coordinator has not applied it: the coordinator may have left, have an older version, or be no server; try again"
     )]
     RebalancingNotApplied,
     #[error(transparent)]
