@@ -439,7 +439,7 @@ fn views_of_a_site_come_from_itself_or_from_members_of_this_one() {
         !harness.stack.attribute("RELAY3", "topology").unwrap().is_empty()
     };
     assert_eq!((keeps(remote(9, "sfo")), keeps(own(2))), (false, true));
-    assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 1);
+    assert_eq!(harness.stack.shared().drops.total(DropReason::Unexpected), 1);
     let mut harness = master_with(&[remote(8, "nyc")]);
     harness.up(Message { src: Some(own(2)), ..topology_of_nyc(remote(80, "nyc")) });
     assert_ne!(harness.stack.attribute("RELAY3", "topology").unwrap(), "");

@@ -7,8 +7,8 @@ use super::limits::bytes_of_address;
 use super::outbound::Origin;
 use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX, raise};
 use crate::{
-    Address, BridgeSend, Cx, DropReason, Flags, Message, Object, Payload, RelayEvent, RelayHeader, View,
-    relay_kind,
+    Address, BridgeSend, Cx, DropReason, Flags, Message, Object, Payload, RelayEvent, RelayHeader, Severity,
+    View, relay_kind,
 };
 
 /// The most bytes of another site's view. A member counts with the bytes of its names and 64 more.
@@ -105,7 +105,10 @@ impl Relay {
         };
         let sender = header.original_sender.as_ref().and_then(Address::site);
         if sender.is_none_or(|sender| *sender != **site && *sender != *self.own.name) {
-            return cx.count_drop(DropReason::Malformed, |_| "a topology of a third site".to_owned());
+            // A new site master of JGroups also sends the views of third sites, which send theirs themselves.
+            return cx.count_drop_of(DropReason::Unexpected, Severity::Expected, |_| {
+                format!("the view of site `{site}` from another site")
+            });
         }
         if **site == *self.own.name || !self.settings.has_global_views {
             return;
