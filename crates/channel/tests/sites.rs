@@ -395,7 +395,7 @@ async fn relay3_reaches_sites_over_another_site() {
     let back = lon.channels[0].address().clone();
     sfo.channels[0].send(text(Some(back.clone()), "to A")).await.unwrap();
     lon.logs[0].has("to A from C:sfo").await;
-    // What nyc cannot reach, and a member that sfo does not have.
+    // nyc has no route to xyz, and sfo has no member D.
     lon.channels[0].send(text(Some(Address::site_master("xyz")), "lost")).await.unwrap();
     lon.logs[0].has("unreachable xyz").await;
     let absent = Address::random(&mut consort_group::Rng::new(1)).in_site("sfo", Some("D"));

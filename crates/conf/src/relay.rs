@@ -1,6 +1,6 @@
 //! The protocol for other sites in a stack.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use consort_group::config::{ProtocolConfig, StackConfig};
 
@@ -32,26 +32,31 @@ pub fn relay_of(stack: &StackConfig) -> Result<Option<&ProtocolConfig>, ConfigEr
     }
 }
 
-/// Completes the path of the file with the sites if an included file names or contains it: it is beside that file, `source`,
-/// which is in this directory.
-pub(crate) fn complete_sites(protocol: &mut ProtocolConfig, source: &str, directory: &Path) {
+/// Returns the path of a file, which is relative to the current directory or, if it is not there, to that of `other`.
+pub(crate) fn path_near(file: &str, other: &Path) -> String {
+    let near = other.parent().map(|directory| directory.join(file));
+    match near {
+        Some(near) if !Path::new(file).exists() && near.exists() => near.display().to_string(),
+        _ => file.to_owned(),
+    }
+}
+
+/// Completes the path of the file with the sites, which the file `source` names or is. That one is in this directory.
+pub(crate) fn complete_sites(protocol: &mut ProtocolConfig, source: &str, directory: Option<&Path>) {
     if !is_relay(protocol.short_name()) {
         return;
     }
+    let name = Path::new(source).file_name().unwrap_or_default();
+    let path = directory.map_or_else(|| PathBuf::from(source), |directory| directory.join(name));
     for (_, value, _) in protocol.attributes.iter_mut().filter(|(name, ..)| name == "config") {
-        let contains_them = value == source;
-        let name = if contains_them { Path::new(source).file_name() } else { None };
-        let near = directory.join(name.unwrap_or(value.as_ref()));
-        if (contains_them || !Path::new(&*value).exists()) && near.exists() {
-            *value = near.display().to_string();
-        }
+        *value = if value == source { path.display().to_string() } else { path_near(value, &path) };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Variables, load_site, load_stack, parse_stack};
+    use crate::{Variables, check_required_layers, load_site, load_stack, parse_stack};
 
     #[test]
     fn stack_with_both_protocols_is_refused() {
@@ -66,6 +71,27 @@ mod tests {
         }
         let none = parse_stack("my.xml", "<config><TCP/></config>", &Variables::new()).unwrap().config;
         assert!(relay_of(&none).unwrap().is_none());
+    }
+
+    #[test]
+    fn files_with_both_protocols_are_refused_with_the_place_of_the_second_one() {
+        let root = std::env::temp_dir().join(format!("consort-conf-relays-{}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(root.join(name), text).unwrap();
+        let relay = |name: &str| format!("<relay.{name} site=\"a\" config=\"r.xml\"/>");
+        write("inner.xml", &format!("<config>{}</config>", relay("RELAY3")));
+        let outer = root.join("outer.xml").display().to_string();
+        for second in [relay("RELAY3"), "<include file=\"inner.xml\"/>".to_owned()] {
+            let below = "<TCP/><PING/><NAKACK2/><UNICAST3/><GMS/>";
+            write("outer.xml", &format!("<config>{below}{}\n{second}</config>", relay("RELAY2")));
+            let stack =
+                load_stack(&outer, &Variables::new()).unwrap_or_else(|error| panic!("{error}")).config;
+            let place =
+                if second.contains("include") { "inner.xml:1:9".to_owned() } else { format!("{outer}:2:1") };
+            let error = check_required_layers(&stack).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{place}: the stack has RELAY2 and RELAY3")), "{error}");
+        }
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
@@ -89,10 +115,15 @@ mod tests {
                 load_stack(&outer, &Variables::new()).unwrap_or_else(|error| panic!("{error}")).config;
             let config = relay_of(&stack).unwrap().unwrap().get("config").unwrap();
             assert_eq!(config, root.join("sub/deep").join(file).display().to_string());
-            let site =
-                load_site(config, "a", &outer, &Variables::new()).unwrap_or_else(|error| panic!("{error}"));
+            let site = load_site(config, "a", &Variables::new()).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(site.bridges[0].stack, root.join("sub/deep/b.xml").display().to_string());
         }
+        // An attribute of the include replaces the one of the included file, and is that of the file with the include.
+        write("sub/mid.xml", "<config><include file=\"deep/inner.xml\" config=\"sites.xml\"/></config>");
+        write("sub/sites.xml", sites);
+        let stack = load_stack(&outer, &Variables::new()).unwrap_or_else(|error| panic!("{error}")).config;
+        let config = relay_of(&stack).unwrap().unwrap().get("config").unwrap();
+        assert_eq!(config, root.join("sub/sites.xml").display().to_string());
         std::fs::remove_dir_all(&root).unwrap();
     }
 }

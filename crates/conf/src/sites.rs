@@ -5,6 +5,7 @@ use std::path::Path;
 use consort_group::{FORWARDS_MAX, ForwardRule};
 
 use crate::error::{ConfigError, Fault};
+use crate::relay::path_near;
 use crate::tree::{Node, Tree, root_name, stack_tree};
 use crate::variables::Variables;
 use crate::xml::SITES_ROOT as ROOT;
@@ -32,27 +33,20 @@ pub struct BridgeConfig {
     pub stack: String,
 }
 
-/// Reads a site from a file with `RelayConfiguration`, or from a stack that contains it. The file is relative to the current
-/// directory, or to that of `stack`, the stack's file. Files of bridges are relative to the current directory, or to that of
-/// this file.
+/// Reads a site from a file with `RelayConfiguration`, or from a stack that contains it. Files of bridges are relative to the
+/// current directory, or to that of this file. A stack that is read from a file has the path of the file with its sites.
 ///
 /// # Errors
 ///
 /// If the file is unreadable or has no `RelayConfiguration`, or if it does not have the site.
-pub fn load_site(
-    file: &str,
-    site: &str,
-    stack: &str,
-    variables: &Variables,
-) -> Result<SiteConfig, ConfigError> {
-    let file = beside(file, stack);
-    let text = std::fs::read_to_string(&file);
+pub fn load_site(file: &str, site: &str, variables: &Variables) -> Result<SiteConfig, ConfigError> {
+    let text = std::fs::read_to_string(file);
     let text = text.map_err(|error| {
-        ConfigError::new(&file, None, Fault::Structure(format!("cannot be read: {error}")))
+        ConfigError::new(file, None, Fault::Structure(format!("cannot be read: {error}")))
     })?;
-    let mut found = parse_site(&file, &text, site, variables)?;
+    let mut found = parse_site(file, &text, site, variables)?;
     for bridge in &mut found.bridges {
-        bridge.stack = beside(&bridge.stack, &file);
+        bridge.stack = path_near(&bridge.stack, Path::new(file));
     }
     Ok(found)
 }
@@ -89,15 +83,6 @@ fn tree_of(file: &str, text: &str, variables: &Variables) -> Result<Tree, Config
         ConfigError::new(file, position, Fault::Structure(format!("no protocol of the stack has a {ROOT}")))
     })?;
     Ok(Tree { file: file.to_owned(), root })
-}
-
-/// Returns the path of `file`, which may be in the directory of `other`.
-fn beside(file: &str, other: &str) -> String {
-    let near = Path::new(other).parent().map(|directory| directory.join(file));
-    match near {
-        Some(near) if !Path::new(file).exists() && near.exists() => near.display().to_string(),
-        _ => file.to_owned(),
-    }
 }
 
 fn site_of(tree: &Tree, wanted: &str) -> Result<SiteConfig, ConfigError> {
@@ -277,8 +262,7 @@ mod tests {
         let loaded = crate::load_stack(&file, &Variables::new()).unwrap_or_else(|error| panic!("{error}"));
         let relay = loaded.config.protocols.last().unwrap();
         assert_eq!(relay.get("config"), Some(&*file));
-        let site =
-            load_site(&file, "net1", &file, &Variables::new()).unwrap_or_else(|error| panic!("{error}"));
+        let site = load_site(&file, "net1", &Variables::new()).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((&*site.bridges[0].cluster, site.forwards[0].gateway()), ("b", "net2"));
         let misplaced = stack("")
             .replace("</RelayConfiguration>", "</RelayConfiguration><forwards><forward/></forwards>");
@@ -288,7 +272,7 @@ mod tests {
         let error = crate::parse_stack("x.xml", &both, &Variables::new()).unwrap_err().to_string();
         assert!(error.contains("leave one of them out"), "{error}");
         std::fs::write(&file, "<config><TCP/></config>").unwrap();
-        let error = load_site(&file, "net1", &file, &Variables::new()).unwrap_err().to_string();
+        let error = load_site(&file, "net1", &Variables::new()).unwrap_err().to_string();
         assert!(error.contains("no protocol of the stack has a RelayConfiguration"), "{error}");
         std::fs::remove_dir_all(&directory).unwrap();
     }

@@ -214,9 +214,7 @@ impl StackReader<'_> {
         for element in read(&source, number, text, self.variables, &mut self.problems) {
             match element {
                 Element::Protocol(mut protocol) => {
-                    if let Some(directory) = directory.filter(|_| number > 0) {
-                        complete_sites(&mut protocol, &source, directory);
-                    }
+                    complete_sites(&mut protocol, &source, directory);
                     self.config.protocols.push(protocol);
                 }
                 Element::Include { file: name, overrides, position } => {
@@ -237,13 +235,13 @@ impl StackReader<'_> {
         name: &str,
         overrides: &[Attribute],
         position: Position,
-        (directory, depth): (Option<&Path>, usize),
+        (own_directory, depth): (Option<&Path>, usize),
     ) -> Result<(), ConfigError> {
         if depth >= INCLUDES_MAX || self.config.included.len() >= FILES_MAX {
             let text = format!("{name} is one include too many; do the files include each other?");
             return Err(ConfigError::new(source, position, Fault::Structure(text)));
         }
-        let (text, directory) = file(name, directory, Some((source, position)))?;
+        let (text, directory) = file(name, own_directory, Some((source, position)))?;
         self.config.included.push(name.to_owned());
         let first = self.config.protocols.len();
         let number = self.config.included.len() as u16;
@@ -251,6 +249,7 @@ impl StackReader<'_> {
         for protocol in &mut self.config.protocols[first..] {
             protocol.attributes.retain(|(old, _, _)| overrides.iter().all(|(new, _, _)| new != old));
             protocol.attributes.extend(overrides.iter().cloned());
+            complete_sites(protocol, source, own_directory);
         }
         Ok(())
     }

@@ -513,9 +513,9 @@ pub struct RelayHeader {
     pub final_dest: Option<Address>,
     /// The original sender.
     pub original_sender: Option<Address>,
-    /// Its sites.
+    /// The sites of an announcement, a report or a topology.
     pub sites: Vec<Option<String>>,
-    /// The visited sites.
+    /// The visited sites: site masters do not send the message to them.
     pub visited: Vec<Option<String>>,
     /// The original headers.
     pub original_headers: Vec<Header>,
@@ -538,7 +538,7 @@ impl RelayHeader {
         }
     }
 
-    /// Returns whether a site master of this site has sent the message on.
+    /// Returns whether the message has visited this site.
     pub fn has_visited(&self, site: &str) -> bool {
         self.visited.iter().flatten().any(|visited| visited == site)
     }

@@ -1,23 +1,20 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
 
 use consort_group::{Address, BridgeInput, Event, ForwardRule, Message, MessageBatch, RelayEvent};
 use consort_net::Command;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::bridge::Supervisor;
-use super::limits::LISTENER_EVENTS_MAX;
 use super::listener::{SiteListener, SiteStatus};
+use super::listener_queue::ListenerQueue;
 use super::outbound::Outbound;
 use super::setup::{BridgeSetup, RelaySetup};
-use crate::catch_panic::catch_panic;
 use crate::receiver::Credit;
 use crate::site_traffic::{Pending, SiteTraffic};
 use crate::up_handler::UpHandler;
-use crate::warnings::Warnings;
 use crate::weak_channel::WeakChannel;
 
 /// RELAY2 or RELAY3 of a member: its bridges, and the sites that the application knows.
@@ -32,28 +29,22 @@ pub(crate) struct RelayHandler {
     /// Whether the bridges have to be open. `None`: the channel is closed.
     is_master: Mutex<Option<watch::Sender<bool>>>,
     supervisor: Mutex<Option<JoinHandle<()>>>,
-    listener: mpsc::Sender<RelayEvent>,
-    warnings: Mutex<Warnings>,
+    listener: ListenerQueue,
 }
 
 impl RelayHandler {
     pub(crate) fn new(setup: RelaySetup, listener: Option<Arc<dyn SiteListener>>, runtime: Handle) -> Self {
-        let (events, received) = mpsc::channel(LISTENER_EVENTS_MAX);
-        if let Some(listener) = listener {
-            runtime.spawn(notify(listener, received));
-        }
         Self {
             site: setup.site.as_str().into(),
             bridges: setup.bridges,
             forwards: setup.forwards,
             outbound: Outbound::new(runtime.clone()),
+            listener: ListenerQueue::new(listener, &runtime),
             runtime,
             channel: OnceLock::new(),
             status: watch::Sender::default(),
             is_master: Mutex::default(),
             supervisor: Mutex::default(),
-            listener: events,
-            warnings: Mutex::new(Warnings::new()),
         }
     }
 
@@ -67,6 +58,10 @@ impl RelayHandler {
 
     pub(super) fn dropped(&self) -> u64 {
         self.outbound.dropped()
+    }
+
+    pub(super) fn dropped_events(&self) -> u64 {
+        self.listener.dropped()
     }
 
     /// Returns whether a message may go to other sites.
@@ -96,18 +91,6 @@ impl RelayHandler {
     }
 }
 
-async fn notify(listener: Arc<dyn SiteListener>, mut events: mpsc::Receiver<RelayEvent>) {
-    while let Some(event) = events.recv().await {
-        let _ = catch_panic("site listener", None, || match event {
-            RelayEvent::SitesUp(sites) => listener.sites_up(&sites),
-            RelayEvent::SitesDown(sites) => listener.sites_down(&sites),
-            RelayEvent::SiteUnreachable(site) => listener.site_unreachable(&site),
-            RelayEvent::MemberUnreachable(member) => listener.member_unreachable(&member),
-            RelayEvent::OpenBridges | RelayEvent::CloseBridges | RelayEvent::Send(_) => {}
-        });
-    }
-}
-
 impl SiteTraffic for RelayHandler {
     fn handle(&self, event: RelayEvent) {
         match &event {
@@ -115,7 +98,9 @@ impl SiteTraffic for RelayHandler {
             RelayEvent::CloseBridges => self.set_master(false),
             RelayEvent::Send(_) => {}
             RelayEvent::SitesUp(sites) => self.change(|known| known.extend(sites.iter().cloned())),
-            RelayEvent::SitesDown(sites) => self.change(|known| known.retain(|site| !sites.contains(site))),
+            RelayEvent::SitesDown(sites) => self.change(|known| {
+                sites.iter().for_each(|site| _ = known.remove(site));
+            }),
             RelayEvent::SiteUnreachable(_) | RelayEvent::MemberUnreachable(_) => {}
         }
         match event {
@@ -125,15 +110,7 @@ impl SiteTraffic for RelayHandler {
                 self.outbound.push(send.bridge, send.message, credit);
             }
             RelayEvent::OpenBridges | RelayEvent::CloseBridges => {}
-            event => {
-                // A closed queue has no listener.
-                if let Err(mpsc::error::TrySendError::Full(_)) = self.listener.try_send(event) {
-                    let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-                    warnings.count(Instant::now(), "slow listener of sites", || {
-                        format!("{LISTENER_EVENTS_MAX} changes of sites wait: one is dropped")
-                    });
-                }
-            }
+            event => self.listener.push(event),
         }
     }
 

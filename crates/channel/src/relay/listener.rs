@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use consort_group::Address;
 
-/// The application's side of sites. No method may block.
+/// The application's side of sites. No method may block: events beyond those that may wait are dropped
+/// ([`Sites::dropped_events`](super::Sites::dropped_events)).
 pub trait SiteListener: Send + Sync + 'static {
     /// These sites can be reached now.
     fn sites_up(&self, sites: &[Arc<str>]) {

@@ -25,6 +25,7 @@ mod bridge;
 mod handler;
 mod limits;
 mod listener;
+mod listener_queue;
 mod outbound;
 mod setup;
 mod sites;
@@ -32,6 +33,6 @@ mod sites;
 pub(crate) use handler::RelayHandler;
 pub(crate) use setup::RelaySetup;
 
-pub use limits::{LISTENER_EVENTS_MAX, OUTBOUND_BYTES_MAX, OUTBOUND_WAIT_BYTES};
+pub use limits::{LISTENER_BYTES_MAX, LISTENER_EVENTS_MAX, OUTBOUND_BYTES_MAX, OUTBOUND_WAIT_BYTES};
 pub use listener::{SiteListener, SiteStatus};
 pub use sites::Sites;

@@ -169,6 +169,33 @@ mod tests {
 
     use super::*;
 
+    #[tokio::test]
+    async fn messages_beyond_the_bytes_of_all_bridges_are_dropped_until_one_is_closed() {
+        const PARTS: u64 = 8;
+        let part = vec![0; (OUTBOUND_BYTES_MAX / PARTS) as usize - 1_000];
+        let part = bytes::Bytes::from(part);
+        let outbound = Outbound::new(Handle::current());
+        let push = |bridge: usize, site: &str| {
+            outbound.push(bridge, Message::bytes(Some(Address::site_master(site)), part.clone()), None);
+        };
+        assert!(outbound.has_room());
+        (1..PARTS).for_each(|_| push(0, "nyc"));
+        push(1, "sfo");
+        assert!(!outbound.has_room());
+        assert_eq!(outbound.dropped(), 0);
+        (0..3).for_each(|_| push(1, "sfo"));
+        assert_eq!(outbound.dropped(), 3, "they would be one part too many");
+        assert_eq!(outbound.lock().warnings.counts(), [("bridge is too slow", 3)]);
+        assert!(outbound.close(0).is_none());
+        assert_eq!(outbound.dropped(), 3 + PARTS - 1, "what waited for the bridge");
+        assert_eq!(outbound.lock().bytes, weight(part.len()));
+        (1..PARTS).for_each(|_| push(0, "nyc"));
+        assert_eq!(outbound.dropped(), 3 + PARTS - 1);
+        (0..2).for_each(|bridge| _ = outbound.close(bridge));
+        assert_eq!(outbound.lock().bytes, 0);
+        assert!(outbound.has_room());
+    }
+
     #[test]
     fn names_in_the_header_fill_the_queues() {
         let mut header = RelayHeader::new(relay_kind::DATA, None, None);

@@ -45,7 +45,7 @@ impl RelaySetup {
             let tagged = SiteAddresses::Tagged(config.can_become_site_master);
             (config.site, config.config, if is_tagged { tagged } else { SiteAddresses::Plain })
         };
-        let SiteConfig { bridges, forwards, .. } = load_site(&config, &site, &stack.source, variables)?;
+        let SiteConfig { bridges, forwards, .. } = load_site(&config, &site, variables)?;
         if !is_relay3 && !forwards.is_empty() {
             return Err(fail(ValueError {
                 protocol: "RELAY2".to_owned(),

@@ -51,6 +51,15 @@ impl Sites {
     pub fn dropped(&self) -> u64 {
         self.handler.dropped()
     }
+
+    /// Returns how many events the listener has missed, because too many waited for it ([`LISTENER_EVENTS_MAX`] and
+    /// [`LISTENER_BYTES_MAX`]). [`Sites::status`] has the sites that can be reached all the same.
+    ///
+    /// [`LISTENER_EVENTS_MAX`]: super::LISTENER_EVENTS_MAX
+    /// [`LISTENER_BYTES_MAX`]: super::LISTENER_BYTES_MAX
+    pub fn dropped_events(&self) -> u64 {
+        self.handler.dropped_events()
+    }
 }
 
 impl std::fmt::Debug for Sites {

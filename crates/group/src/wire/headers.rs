@@ -10,6 +10,7 @@ use super::frequent_headers::{
 };
 use super::primitives::{Reader, Result, WireError, put_bool, put_string};
 use super::rare_headers::*;
+use super::sites::{put_sites, read_sites};
 use crate::*;
 
 /// Returns the magic id of a header.
@@ -100,10 +101,8 @@ fn put_relay(out: &mut impl BufMut, relay: &RelayHeader) {
     put_bool(out, relay.return_entire_cache);
     put_address(out, relay.final_dest.as_ref());
     put_address(out, relay.original_sender.as_ref());
-    for sites in [&relay.sites, &relay.visited] {
-        out.put_i32(sites.len() as i32);
-        sites.iter().for_each(|site| put_string(out, site.as_deref()));
-    }
+    put_sites(out, &relay.sites);
+    put_sites(out, &relay.visited);
     out.put_i16(relay.original_headers.len() as i16);
     relay.original_headers.iter().for_each(|header| put_header(out, header));
     out.put_i16(relay.original_flags);
@@ -114,11 +113,7 @@ fn read_relay(reader: &mut Reader<'_>) -> Result<RelayHeader> {
     let return_entire_cache = reader.bool("return entire cache")?;
     let final_dest = read_address(reader)?;
     let original_sender = read_address(reader)?;
-    let mut sites = || -> Result<Vec<Option<String>>> {
-        let count = reader.count("number of sites", 1)?;
-        (0..count).map(|_| reader.string("site")).collect()
-    };
-    let (sites, visited) = (sites()?, sites()?);
+    let (sites, visited) = (read_sites(reader)?, read_sites(reader)?);
     let count = reader.u16("number of headers")?;
     reader.need("headers", usize::from(count) * 4)?;
     reader.depth += 1;

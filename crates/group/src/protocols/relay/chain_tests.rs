@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use super::relay3_tests::{
-    arrives, data, in_view, kinds, layer_with, master_with, names, own, view_of, visited, with,
+    arrives, arrives_from, data, in_view, kinds, layer_with, master_with, names, own, view_of, visited, with,
 };
-use super::tests::{bridge_view, from_bridge, header, relay_events, remote, sent};
+use super::tests::{Queues, bridge_view, from_bridge, header, relay_events, remote, sent};
 use super::*;
+use crate::config::{Position, ProtocolConfig};
 use crate::harness::Harness;
+use crate::protocols::registry;
 use crate::{BridgeSend, Cx, DropReason, Flags, Message, Object, RelayHeader, ViewId, relay_kind};
 
 /// A layer below that counts returned credit.
@@ -42,12 +44,13 @@ fn down(sites: &[&str]) -> Vec<RelayEvent> {
     vec![RelayEvent::SitesDown(sites.iter().map(|site| (*site).into()).collect())]
 }
 
-fn told(sends: &[BridgeSend], kind: u8) -> Vec<(&str, Vec<&str>)> {
-    let told = sends.iter().filter(|send| header(&send.message).kind == kind);
-    told.map(|send| {
-        (send.message.dest.as_ref().unwrap().site().unwrap(), names(&header(&send.message).sites))
-    })
-    .collect()
+fn announced(sends: &[BridgeSend], kind: u8) -> Vec<(&str, Vec<&str>)> {
+    let messages = sends.iter().filter(|send| header(&send.message).kind == kind);
+    messages
+        .map(|send| {
+            (send.message.dest.as_ref().unwrap().site().unwrap(), names(&header(&send.message).sites))
+        })
+        .collect()
 }
 
 #[test]
@@ -65,6 +68,100 @@ fn sites_of_a_chain_go_with_the_first_one() {
     assert_eq!(hears(&mut harness, relay_kind::SITES_DOWN, &["nyc"], None), down(&["hf", "nyc", "sfo"]));
 }
 
+/// A site master of `lon` and a member that receives what the site master multicasts.
+struct Lon {
+    master: Harness,
+    member: Harness,
+}
+
+impl Lon {
+    fn with(masters: &[Address]) -> Self {
+        let mut lon = Self { master: in_view(&[1, 2]), member: in_view(&[2, 1]) };
+        lon.member.take_down();
+        lon.bridge_has(masters);
+        lon
+    }
+
+    /// Returns the changes of sites, which both see.
+    fn bridge_has(&mut self, masters: &[Address]) -> Vec<RelayEvent> {
+        bridge_view(&mut self.master, masters);
+        let announced = self.master.take_down();
+        self.changes(announced)
+    }
+
+    /// An announcement of a site's master comes over the bridge from this neighbour.
+    fn hears(&mut self, kind: u8, of: &[&str], from: &str, over: &str) -> Vec<RelayEvent> {
+        let message = visited(sites(kind, of, Some(remote(7, from))), &[from, over, "lon"]);
+        let announced = arrives_from(&mut self.master, remote(8, over), message);
+        self.changes(announced)
+    }
+
+    fn changes(&mut self, announced: Vec<Message>) -> Vec<RelayEvent> {
+        for message in announced {
+            self.member.up(Message { src: Some(own(2)), ..message.clone() });
+            self.master.up(Message { src: Some(own(1)), ..message });
+        }
+        let mut events = relay_events(&mut self.master);
+        events.retain(|event| matches!(event, RelayEvent::SitesUp(_) | RelayEvent::SitesDown(_)));
+        assert_eq!(relay_events(&mut self.member), events);
+        events
+    }
+}
+
+#[test]
+fn sites_of_a_mesh_behind_a_gateway_go_alone_or_with_the_gateway() {
+    // nyc, sea and hf have one bridge, and announce each other.
+    let mut lon = Lon::with(&[remote(8, "nyc")]);
+    lon.hears(relay_kind::SITES_UP, &["hf", "sea"], "nyc", "nyc");
+    lon.hears(relay_kind::SITES_UP, &["hf", "nyc"], "sea", "nyc");
+    lon.hears(relay_kind::SITES_UP, &["nyc", "sea"], "hf", "nyc");
+    assert_eq!(lon.hears(relay_kind::SITES_DOWN, &["sea"], "nyc", "nyc"), down(&["sea"]));
+    assert_eq!(lon.hears(relay_kind::SITES_DOWN, &["sea"], "hf", "nyc"), []);
+    assert_eq!(lon.bridge_has(&[]), down(&["hf", "nyc"]));
+}
+
+#[test]
+fn site_is_up_while_a_neighbour_or_a_bridge_has_it() {
+    let mut lon = Lon::with(&[remote(8, "nyc"), remote(9, "sfo")]);
+    lon.hears(relay_kind::SITES_UP, &["hf"], "nyc", "nyc");
+    lon.hears(relay_kind::SITES_UP, &["hf", "nyc"], "sfo", "sfo");
+    assert_eq!(lon.bridge_has(&[remote(9, "sfo")]), [], "sfo has both");
+    assert_eq!(lon.hears(relay_kind::SITES_DOWN, &["nyc"], "sfo", "sfo"), down(&["nyc"]));
+    assert_eq!(lon.hears(relay_kind::SITES_DOWN, &["hf"], "sfo", "sfo"), down(&["hf"]));
+}
+
+#[test]
+fn site_that_a_bridge_has_now_stays_up_without_its_former_neighbour() {
+    let mut lon = Lon::with(&[remote(8, "nyc")]);
+    lon.hears(relay_kind::SITES_UP, &["hf"], "nyc", "nyc");
+    assert_eq!(lon.bridge_has(&[remote(9, "hf")]), down(&["nyc"]));
+    assert_eq!(lon.bridge_has(&[]), down(&["hf"]));
+}
+
+#[test]
+fn announcements_of_sites_need_a_neighbour() {
+    let mut harness = master_with(&[remote(8, "nyc")]);
+    for master in [crate::harness::member(8), own(2), remote(8, &"x".repeat(SITE_NAME_BYTES_MAX + 1))] {
+        let message = sites(relay_kind::SITES_UP, &["hf"], Some(remote(8, "nyc")));
+        assert_eq!(arrives_from(&mut harness, master, message), []);
+    }
+    assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 3);
+}
+
+#[test]
+fn ways_to_a_site_are_bounded() {
+    let mut harness = in_view(&[2, 1]);
+    for n in 0..=WAYS_MAX {
+        hears(&mut harness, relay_kind::SITES_UP, &["hf"], Some(remote(8, &format!("s{n:02}"))));
+    }
+    for n in 0..WAYS_MAX - 1 {
+        let gone = hears(&mut harness, relay_kind::SITES_DOWN, &["hf"], Some(remote(8, &format!("s{n:02}"))));
+        assert_eq!(gone, []);
+    }
+    let last = format!("s{:02}", WAYS_MAX - 1);
+    assert_eq!(hears(&mut harness, relay_kind::SITES_DOWN, &["hf"], Some(remote(8, &last))), down(&["hf"]));
+}
+
 #[test]
 fn other_sites_hear_of_all_sites_that_went_with_one() {
     let mut harness = master_with(&[remote(8, "nyc"), remote(9, "sfo")]);
@@ -76,9 +173,9 @@ fn other_sites_hear_of_all_sites_that_went_with_one() {
         .into_iter()
         .filter_map(|event| if let RelayEvent::Send(send) = event { Some(send) } else { None })
         .collect();
-    assert_eq!(told(&sends, relay_kind::SITES_DOWN), [("sfo", vec!["hf", "nyc"])]);
-    let [announced] = &harness.take_down()[..] else { panic!("one message") };
-    assert_eq!(names(&header(announced).sites), ["hf", "nyc"]);
+    assert_eq!(announced(&sends, relay_kind::SITES_DOWN), [("sfo", vec!["hf", "nyc"])]);
+    let [multicast] = &harness.take_down()[..] else { panic!("one message") };
+    assert_eq!(names(&header(multicast).sites), ["hf", "nyc"]);
 }
 
 #[test]
@@ -209,6 +306,59 @@ fn header_of_another_site_goes_on_with_what_its_kind_needs() {
 }
 
 #[test]
+fn message_that_has_visited_too_many_sites_for_a_header_is_delivered_and_not_sent_on() {
+    let mut harness = master_with(&[remote(8, "nyc"), remote(9, "sfo")]);
+    let names: Vec<String> = (0..SITES_MAX).map(|n| n.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut counts = |dest: Option<Address>, visited_sites: &[&str]| {
+        let visited_sites = [visited_sites, &["nyc"]].concat();
+        let here = arrives(&mut harness, visited(data(dest, remote(80, "nyc")), &visited_sites)).len();
+        let sends = sent(&mut harness);
+        let on = sends.iter().filter(|send| header(&send.message).kind == relay_kind::DATA).count();
+        (here, on, harness.stack.shared().drops.total(DropReason::QueueFull))
+    };
+    // With lon, nyc and sfo, which has the route.
+    assert_eq!(counts(None, &names[3..]), (1, 1, 0));
+    assert_eq!(counts(None, &names[2..]), (1, 0, 1));
+    let sfo = || Some(remote(90, "sfo"));
+    assert_eq!(counts(sfo(), &names[2..]), (0, 1, 1));
+    assert_eq!(counts(sfo(), &names[1..]), (0, 0, 1));
+    let long: Vec<String> = (0..SITE_LIST_BYTES_MAX / SITE_NAME_BYTES_MAX)
+        .map(|n| format!("{n:0SITE_NAME_BYTES_MAX$}"))
+        .collect();
+    let long: Vec<&str> = long.iter().map(String::as_str).collect();
+    let rest = "y".repeat(SITE_LIST_BYTES_MAX % SITE_NAME_BYTES_MAX - "lonnycsfo".len());
+    assert_eq!(counts(None, &[&long[..], &[&rest]].concat()), (1, 1, 1));
+    assert_eq!(counts(None, &[&long[..], &[&*(rest + "y")]].concat()), (1, 0, 2));
+    assert_eq!(harness.stack.shared().drops.total(DropReason::UnknownAddress), 1, "for the unicast");
+}
+
+#[test]
+fn site_masters_of_sites_beyond_the_limits_get_no_route_and_are_counted() {
+    let mut harness = in_view(&[1, 2]);
+    let masters: Vec<Address> =
+        (0..SITES_MAX as u64 + 3).map(|n| remote(n + 10, &format!("{n:04}"))).collect();
+    bridge_view(&mut harness, &masters);
+    assert_eq!(harness.stack.attribute("RELAY3", "routes").unwrap().lines().count(), SITES_MAX - 1);
+    assert_eq!(harness.stack.shared().drops.total(DropReason::QueueFull), 1);
+    sent(&mut harness);
+    harness.up(Message { src: Some(own(2)), ..Message::bytes(None, "x") });
+    assert_eq!(sent(&mut harness).len(), SITES_MAX - 1, "the header has room for all");
+}
+
+#[test]
+fn announced_sites_beyond_the_limits_are_counted() {
+    let mut harness = in_view(&[2, 1]);
+    let long = "x".repeat(SITE_NAME_BYTES_MAX + 1);
+    let [RelayEvent::SitesUp(up)] = &hears(&mut harness, relay_kind::SITES_UP, &["hf", &long], None)[..]
+    else {
+        panic!("one event")
+    };
+    assert_eq!(up.len(), 1);
+    assert_eq!(harness.stack.shared().drops.total(DropReason::QueueFull), 1);
+}
+
+#[test]
 fn rules_are_not_matched_with_long_names() {
     let mut harness = master_with(&[remote(8, "nyc")]);
     from_bridge(&mut harness, BridgeInput::Forwards(vec![ForwardRule::new(".*", "nyc").unwrap()]));
@@ -231,6 +381,17 @@ fn answers_go_to_members_only() {
         harness.take_down().len()
     };
     assert_eq!((ask(own(2)), ask(own(5))), (1, 0));
+    for (queued, answers) in [(INBOUND_BYTES_MAX - 1, 1), (INBOUND_BYTES_MAX, 0)] {
+        let layers: Vec<Box<dyn Protocol>> = vec![
+            Box::new(Queues(vec![(Some(own(2)), queued)])),
+            Box::new(layer_with(Relay3Config::default())),
+        ];
+        let mut harness = Harness::with_address(1, own(1), layers);
+        harness.raise(Event::View(view_of(1, &[1, 2])));
+        let request = request_of_all(Address::site_master("lon"), own(2));
+        harness.up(Message { src: Some(own(2)), ..request });
+        assert_eq!(harness.take_down().len(), answers);
+    }
     // A member invents the sender.
     let mut harness = master_with(&[]);
     let mut send = |from: Address| {
@@ -242,40 +403,97 @@ fn answers_go_to_members_only() {
 }
 
 #[test]
-fn sites_go_down_at_once_without_the_delay() {
-    for delay_sites_down in [true, false] {
-        let config = Relay3Config { delay_sites_down, ..Relay3Config::default() };
-        let mut harness = Harness::with_address(1, own(1), vec![Box::new(layer_with(config))]);
+fn sites_go_down_at_once_without_the_delay_or_their_views() {
+    for (delay, views) in [("true", "true"), ("false", "true"), ("true", "false")] {
+        let attributes = [
+            ("site", "lon"),
+            ("config", "relay.xml"),
+            ("delay_sites_down", delay),
+            ("topo.global_views", views),
+        ];
+        let mut harness = Harness::with_address(1, own(1), vec![layer_of(&attributes)]);
         harness.raise(Event::View(view_of(1, &[1, 2])));
         bridge_view(&mut harness, &[remote(8, "nyc")]);
-        harness.up(Message { src: Some(own(2)), ..topology_of_nyc() });
+        harness.up(Message { src: Some(own(2)), ..topology_of_nyc(remote(80, "nyc")) });
         relay_events(&mut harness);
         bridge_view(&mut harness, &[]);
-        let expected = if delay_sites_down { vec![] } else { down(&["nyc"]) };
+        let expected = if (delay, views) == ("true", "true") { vec![] } else { down(&["nyc"]) };
         assert_eq!(relay_events(&mut harness), expected);
     }
 }
 
-fn topology_of_nyc() -> Message {
+fn topology_of_nyc(from: Address) -> Message {
     let members = vec![remote(80, "nyc"), remote(81, "nyc")];
     let view = View::new(ViewId { creator: members[0].clone(), id: 1 }, members);
-    let mut header = RelayHeader::new(relay_kind::TOPO_RSP, None, Some(remote(80, "nyc")));
+    let mut header = RelayHeader::new(relay_kind::TOPO_RSP, None, Some(from));
     header.sites = vec![Some("nyc".to_owned())];
     Message::object(None, Object::View(view))
         .with_header(ProtocolId::RELAY3, HeaderBody::Relay(Box::new(header)))
 }
 
 #[test]
+fn views_of_a_site_come_from_itself_or_from_members_of_this_one() {
+    let mut harness = master_with(&[remote(8, "nyc")]);
+    let mut keeps = |from: Address| {
+        harness.up(Message { src: Some(own(2)), ..topology_of_nyc(from) });
+        !harness.stack.attribute("RELAY3", "topology").unwrap().is_empty()
+    };
+    assert_eq!((keeps(remote(9, "sfo")), keeps(own(2))), (false, true));
+    assert_eq!(harness.stack.shared().drops.total(DropReason::Unexpected), 1);
+    let mut harness = master_with(&[remote(8, "nyc")]);
+    harness.up(Message { src: Some(own(2)), ..topology_of_nyc(remote(80, "nyc")) });
+    assert_ne!(harness.stack.attribute("RELAY3", "topology").unwrap(), "");
+}
+
+#[test]
+fn another_site_gets_the_view_of_this_one_only() {
+    let mut harness = master_with(&[remote(8, "nyc")]);
+    harness.up(Message { src: Some(own(2)), ..topology_of_nyc(remote(80, "nyc")) });
+    let mut request = request_of_all(Address::all_site_masters(), remote(90, "nyc"));
+    request = visited(request, &["nyc"]);
+    let [here] = &arrives(&mut harness, request)[..] else { panic!("one message") };
+    assert!(!header(here).return_entire_cache);
+    harness.up(Message { src: Some(own(1)), ..here.clone() });
+    let sends = sent(&mut harness);
+    let answers = sends.iter().map(|send| names(&header(&send.message).sites));
+    assert_eq!(answers.collect::<Vec<_>>(), [["lon"]]);
+}
+
+/// RELAY3 as the stack's file has it.
+fn layer_of(attributes: &[(&str, &str)]) -> Box<dyn Protocol> {
+    let attribute = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned(), Position::default());
+    let config = ProtocolConfig {
+        name: "relay.RELAY3".to_owned(),
+        attributes: attributes.iter().map(attribute).collect(),
+        position: Position::default(),
+    };
+    registry::layer(&config, &mut |_: &str| Ok(Vec::new())).unwrap().unwrap()
+}
+
+/// A request for the views of all sites.
+fn request_of_all(dest: Address, from: Address) -> Message {
+    let mut header = RelayHeader::new(relay_kind::TOPO_REQ, Some(dest), Some(from));
+    header.return_entire_cache = true;
+    Message::empty(Some(own(1))).with_header(ProtocolId::RELAY3, HeaderBody::Relay(Box::new(header)))
+}
+
+#[test]
 fn sites_without_global_views_exchange_none() {
-    let config = Relay3Config { site: "lon".into(), config: "relay.xml".into(), ..Relay3Config::default() };
-    let topology = TopologyConfig { global_views: false };
-    let mut harness = Harness::with_address(1, own(1), vec![Box::new(Relay::relay3(&config, &topology))]);
+    let attributes = [("site", "lon"), ("config", "relay.xml"), ("topo.global_views", "false")];
+    let mut harness = Harness::with_address(1, own(1), vec![layer_of(&attributes)]);
     harness.raise(Event::View(view_of(1, &[1, 2])));
     bridge_view(&mut harness, &[remote(8, "nyc")]);
     harness.raise(Event::View(view_of(2, &[1, 2, 3])));
     assert_eq!(sent(&mut harness), []);
-    harness.up(Message { src: Some(own(2)), ..topology_of_nyc() });
+    harness.up(Message { src: Some(own(2)), ..topology_of_nyc(remote(80, "nyc")) });
     assert_eq!(harness.stack.attribute("RELAY3", "topology").unwrap(), "");
+    harness.take_down();
+    for (dest, from) in
+        [(Address::site_master("lon"), own(2)), (Address::all_site_masters(), remote(80, "nyc"))]
+    {
+        harness.up(Message { src: Some(own(2)), ..visited(request_of_all(dest, from), &["nyc", "lon"]) });
+        assert_eq!((harness.take_down(), sent(&mut harness)), (vec![], vec![]));
+    }
 }
 
 #[test]

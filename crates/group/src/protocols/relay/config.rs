@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::SITE_NAME_BYTES_MAX;
 use crate::config::{Properties, Property, PropertyInfo};
 use crate::{Address, ProtocolId, View};
 
@@ -37,7 +38,7 @@ pub(super) struct Settings {
     site_masters_ratio: f64,
     pub(super) relay_multicasts: bool,
     pub(super) delay_sites_down: bool,
-    /// Whether sites tell each other their members.
+    /// Whether site masters send the view of their site to other sites.
     pub(super) has_global_views: bool,
     /// The attributes with their values.
     pub(super) shown: Vec<(&'static str, String)>,
@@ -79,6 +80,7 @@ crate::properties! {
         /// The part of the members that are site masters, if these are more than `max_site_masters`.
         site_masters_ratio: f64 = 0.0,
         /// Whether a site of several members that lost its site master stays up for 6 s, until another member is site master.
+        /// It needs `topo.global_views`, by which members know how many members a site has.
         delay_sites_down: bool = true,
     }
 }
@@ -86,7 +88,8 @@ crate::properties! {
 /// RELAY3's property of the views of sites.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TopologyConfig {
-    /// Whether site masters send the view of their site to other sites, whose members all receive it.
+    /// Whether site masters send the view of their site to other sites, whose members all receive it. `delay_sites_down`
+    /// needs these views.
     pub global_views: bool,
 }
 
@@ -111,7 +114,9 @@ impl Properties for TopologyConfig {
         vec![PropertyInfo {
             name: GLOBAL_VIEWS,
             default: Self::default().global_views.show(),
-            doc: "Whether sites tell each other their members.".to_owned(),
+            doc: "Whether site masters send the view of their site to other sites, whose members all receive it. \
+                  `delay_sites_down` needs these views."
+                .to_owned(),
         }]
     }
 }
@@ -124,6 +129,13 @@ fn check_common(
 ) -> Result<(), (&'static str, String)> {
     if site.is_empty() {
         return Err(("site", "site is missing: set it to this member's site".to_owned()));
+    }
+    if site.len() > SITE_NAME_BYTES_MAX {
+        let why = format!(
+            "site has {} bytes, of which other sites take {SITE_NAME_BYTES_MAX}: shorten it",
+            site.len()
+        );
+        return Err(("site", why));
     }
     if config.is_empty() {
         let why =
@@ -231,6 +243,7 @@ mod tests {
             config.check().unwrap_err().0
         };
         assert_eq!(wrong(|config| config.site.clear()), "site");
+        assert_eq!(wrong(|config| config.site = "x".repeat(SITE_NAME_BYTES_MAX + 1)), "site");
         assert_eq!(wrong(|config| config.config.clear()), "config");
         assert_eq!(wrong(|config| config.max_site_masters = 0), "max_site_masters");
         assert_eq!(wrong(|config| config.site_masters_ratio = 1.5), "site_masters_ratio");

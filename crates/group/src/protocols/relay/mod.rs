@@ -14,6 +14,8 @@
 
 mod config;
 mod inbound;
+mod known_sites;
+mod limits;
 mod outbound;
 mod own_site;
 mod routes;
@@ -22,42 +24,26 @@ mod sticky;
 mod topology;
 mod transit;
 
+pub use crate::wire::{SITE_LIST_BYTES_MAX, SITES_MAX};
 pub use config::{Relay2Config, Relay3Config, TopologyConfig};
+pub use known_sites::{WAYS_BYTES_MAX, WAYS_MAX};
+pub use limits::{
+    ADDRESS_BYTES_MAX, INBOUND_BYTES_MAX, INBOUND_HEADERS_MAX, INBOUND_TOTAL_MAX, SITE_NAME_BYTES_MAX,
+    SITE_NAMES_BYTES_MAX,
+};
 pub use topology::{TOPOLOGY_BYTES_MAX, TOPOLOGY_SITE_BYTES_MAX};
 
 use config::Settings;
+use known_sites::KnownSites;
 use own_site::OwnSite;
 use routes::Routes;
-use sites::KnownSites;
 use topology::Topology;
 
 use crate::credit::Creditors;
 use crate::{
-    Address, BridgeInput, Cx, Event, ForwardRule, HeaderBody, HeaderIds, MessageBatch, OwedCredits, Pass,
-    ProbeOut, Protocol, ProtocolId, RelayEvent, TimerKey, View,
+    Address, BridgeInput, Cx, DropReason, Event, ForwardRule, HeaderBody, HeaderIds, MessageBatch,
+    OwedCredits, Pass, ProbeOut, Protocol, ProtocolId, RelayEvent, TimerKey, View,
 };
-
-/// The most bytes from bridges that may wait in the layers below, per destination. A bridge does not wait for the site, since
-/// two sites that wait for each other would stop: beyond the limit its messages are dropped and counted.
-pub const INBOUND_BYTES_MAX: u64 = 64 << 20;
-
-/// The most of such bytes for all destinations together, apart from destinations with less than their equal part of it.
-pub const INBOUND_TOTAL_MAX: u64 = 256 << 20;
-
-/// The most bytes of the application's headers of a message that comes over a bridge. Credits count payloads only.
-pub const INBOUND_HEADERS_MAX: usize = 16 << 10;
-
-/// The most sites that a member knows.
-pub const SITES_MAX: usize = 1_000;
-
-/// The most bytes of a site's name.
-pub const SITE_NAME_BYTES_MAX: usize = 1_000;
-
-/// The most bytes of the names of all sites to which a site master has routes: each copy of a multicast has them.
-pub const SITE_NAMES_BYTES_MAX: usize = 64 << 10;
-
-/// The most bytes of an address that comes over a bridge, as topologies count it.
-pub const ADDRESS_BYTES_MAX: usize = 4 << 10;
 
 /// Counts of messages.
 #[derive(Default)]
@@ -149,7 +135,7 @@ impl Relay {
             .as_ref()
             .is_some_and(|view| self.settings.site_masters(view).first() == Some(cx.local()));
         if view.is_merge() || !was_first {
-            // Members of other groups, and those that the former first site master has not told, know other sites.
+            // Members of other subgroups know other sites, and the former first site master may not have announced its last change.
             return self.announce_known(cx, None);
         }
         let is_new = |member: &&Address| previous.as_ref().is_none_or(|view| !view.contains(member));
@@ -168,10 +154,12 @@ impl Protocol for Relay {
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let is_relaying = self.is_relaying(cx);
-        let first = batch.messages.iter().position(|message| self.own.is_concerned(message, is_relaying));
-        let Some(first) = first else { return };
-        for (nth, mut message) in batch.messages.split_off(first).into_iter().enumerate() {
-            let is_concerned = nth == 0 || self.own.is_concerned(&message, is_relaying);
+        if !batch.messages.iter().any(|message| self.own.is_concerned(message, is_relaying)) {
+            return;
+        }
+        // The rest of a batch goes before what is sent here, so that all messages are sent: they keep their order.
+        for mut message in std::mem::take(&mut batch.messages) {
+            let is_concerned = self.own.is_concerned(&message, is_relaying);
             if is_concerned && message.dest.is_some() {
                 self.send_to_site(cx, message);
                 continue;
@@ -181,7 +169,7 @@ impl Protocol for Relay {
                 message.src.get_or_insert_with(|| cx.local().clone());
                 self.relay_to_all(cx, &mut message);
             }
-            batch.messages.push(message);
+            cx.send(message);
         }
     }
 
@@ -195,7 +183,7 @@ impl Protocol for Relay {
         for mut message in std::mem::take(&mut batch.messages) {
             match message.headers.take(self.own.header_id()) {
                 Some(HeaderBody::Relay(header)) => self.handle(cx, *header, message),
-                Some(_) => cx.discard(&message, crate::DropReason::Malformed),
+                Some(_) => cx.discard(&message, DropReason::Malformed),
                 None => {
                     if is_relaying && message.is_multicast() {
                         self.relay_to_all(cx, &mut message);
@@ -220,7 +208,12 @@ impl Protocol for Relay {
                 // A bridge that is being closed may still have views.
                 if self.is_master {
                     let before = self.routes.names();
-                    self.routes.set_members(*bridge, members);
+                    let refused = self.routes.set_members(*bridge, members);
+                    if refused > 0 {
+                        cx.count_drop(DropReason::QueueFull, |_| {
+                            format!("no routes to {refused} site masters, whose sites are beyond the limits")
+                        });
+                    }
                     self.has_bridge_view = true;
                     self.announce(cx);
                     self.exchange_topology(cx, &config::difference(&self.routes.names(), &before));

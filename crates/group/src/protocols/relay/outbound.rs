@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::limits::is_within_limits;
 use super::{Relay, SITE_NAME_BYTES_MAX, raise};
 use crate::{
     Address, BridgeSend, Cx, DropReason, Event, Flags, HeaderBody, HeldCredit, Message, Object, Payload,
@@ -17,7 +18,7 @@ pub(super) enum Origin {
     Member,
     /// Another site.
     Bridge,
-    /// This layer, which expects no answer.
+    /// A site master's layer. There is no sender to report to.
     Notice,
 }
 
@@ -162,9 +163,12 @@ impl Relay {
     /// Sends copies of a message to all sites that it has not visited.
     pub(super) fn send_on(&mut self, cx: &mut Cx<'_>, header: &RelayHeader, message: &mut Message) {
         let sites = self.not_visited(header);
+        if sites.is_empty() {
+            return;
+        }
+        let Some(header) = &self.with_visited(cx, header) else { return };
         let share = message.credit / (sites.len() as u32 + 1);
         let is_multicast = message.is_multicast();
-        let header = &self.with_visited(header);
         for site in &sites {
             let credit = message.src.clone().filter(|_| share > 0).map(|src| HeldCredit {
                 src,
@@ -185,7 +189,7 @@ impl Relay {
         message: &Message,
         sites: &[Arc<str>],
     ) {
-        let header = &self.with_visited(header);
+        let Some(header) = &self.with_visited(cx, header) else { return };
         for site in sites {
             self.send_copy(cx, header, message, site, None);
         }
@@ -213,8 +217,9 @@ impl Relay {
         self.routes.names().into_iter().filter(|site| !visited.contains(&**site)).collect()
     }
 
-    /// The header with the sites that the message has visited, this one and those that it goes to now (RELAY3).
-    fn with_visited(&self, header: &RelayHeader) -> RelayHeader {
+    /// Returns the header with the sites that the message has visited, this one and those that it goes to now (RELAY3).
+    /// `None`, and counted, if they are too many for the receivers, which would discard the message.
+    fn with_visited(&self, cx: &mut Cx<'_>, header: &RelayHeader) -> Option<RelayHeader> {
         let mut header = header.clone();
         if self.own.is_relay3() {
             let names = self.routes.names();
@@ -222,8 +227,14 @@ impl Relay {
             all.extend(header.visited.iter().flatten().map(String::as_str));
             all.insert(&self.own.name);
             header.visited = all.into_iter().map(|name| Some(name.to_owned())).collect();
+            if !is_within_limits(&header.visited) {
+                cx.count_drop(DropReason::QueueFull, |_| {
+                    "a message has visited more sites than a header may have: it is not sent on".to_owned()
+                });
+                return None;
+            }
         }
-        header
+        Some(header)
     }
 
     fn bridged(
@@ -305,7 +316,7 @@ impl Relay {
         }
     }
 
-    /// Tells a sender that its message did not arrive. A report that does not arrive itself causes none.
+    /// Sends a report to the sender of a message that did not arrive. A report that does not arrive causes no further one.
     pub(super) fn report(
         &mut self,
         cx: &mut Cx<'_>,

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::config::RelayKind;
-use super::topology::bytes_of_address;
+use super::limits::bytes_of_address;
 use super::{ADDRESS_BYTES_MAX, sticky};
 use crate::{Address, Cx, HeaderBody, Message, Object, ProtocolId, RelayHeader, Transient, View, relay_kind};
 
+/// The site of this member, as its view has it.
 pub(super) struct OwnSite {
     pub(super) name: Arc<str>,
     pub(super) kind: RelayKind,
@@ -31,7 +32,7 @@ impl OwnSite {
         self.masters.first() == Some(cx.local())
     }
 
-    /// A local member's address as other sites see it.
+    /// Returns the address of a member of this site in messages to other sites.
     pub(super) fn in_site(&self, cx: &Cx<'_>, member: &Address) -> Address {
         if member.site().is_some() {
             return member.clone();
@@ -41,7 +42,7 @@ impl OwnSite {
         member.in_site(&self.name, name)
     }
 
-    /// The member of the view with this address, however other sites write it.
+    /// Returns the member of the view with the UUID of this address, which another site may have in another form.
     pub(super) fn member(&self, address: &Address) -> Option<&Address> {
         let uuid = address.uuid();
         self.view.as_ref()?.members().iter().find(|member| member.uuid() == uuid)
@@ -51,15 +52,16 @@ impl OwnSite {
         self.member(address).is_some()
     }
 
-    /// The address that a member of this site has in it.
+    /// Returns the address of a member in messages within this site. RELAY2's members have plain addresses there.
     pub(super) fn within_site(&self, address: &Address) -> Option<Address> {
         if self.is_relay3() { Some(address.clone()) } else { address.uuid().map(Address::Uuid) }
     }
 
-    /// Returns whether this layer has to look at a message of the application.
+    /// Returns whether the layer handles a message of the application, because it goes to another site, to a site master or to
+    /// all sites.
     pub(super) fn is_concerned(&self, message: &Message, is_relaying: bool) -> bool {
         match &message.dest {
-            // Most messages stay in the site, of which the view is searched.
+            // With RELAY3, the members of the view have addresses of this site.
             Some(dest) if dest.site() == Some(&self.name) => {
                 !self.view.as_ref().is_some_and(|view| view.contains(dest))
             }
@@ -68,14 +70,14 @@ impl OwnSite {
         }
     }
 
-    /// Returns the site master to which a member's message goes that came to this member, which is none.
+    /// Returns the site master to which this member, which is none, forwards a message. `None` if that one has sent it.
     pub(super) fn master_instead(&self, message: &Message, sender: &Address) -> Option<Address> {
         let master = sticky::choose(sender, &self.masters, |master| master)?;
         (message.src.as_ref() != Some(master)).then(|| master.clone())
     }
 
-    /// Returns whether this report of an unreachable member may be true: its own site reports it. Calls to the member fail
-    /// then, so those to members of this view must not.
+    /// Returns whether a report of an unreachable member is accepted. Calls to the member fail with it, so that only the site
+    /// of the member can send it, and not of members of this view.
     pub(super) fn may_report(&self, header: &RelayHeader, member: &Address) -> bool {
         let site = header.original_sender.as_ref().and_then(Address::site);
         site.is_some()
@@ -84,7 +86,7 @@ impl OwnSite {
             && bytes_of_address(member) <= ADDRESS_BYTES_MAX
     }
 
-    /// The answer to a request of RELAY2's members in JGroups, as a text for operators.
+    /// Returns RELAY2's response to a TOPO_REQ: a text for operators.
     pub(super) fn topology_text(&self, cx: &Cx<'_>, dest: Address) -> Message {
         let mut text = format!("{}\n", self.name);
         for member in self.view.iter().flat_map(|view| view.members()) {
@@ -105,6 +107,7 @@ impl OwnSite {
         Message::empty(Some(dest)).with_header(self.header_id(), HeaderBody::Relay(Box::new(header)))
     }
 
+    /// Returns RELAY3's TOPO_RSP with the view of a site.
     pub(super) fn topology_message(&self, cx: &Cx<'_>, site: &str, view: &View) -> (RelayHeader, Message) {
         let sender = self.in_site(cx, &cx.local().clone());
         let mut header = RelayHeader::new(relay_kind::TOPO_RSP, None, Some(sender));

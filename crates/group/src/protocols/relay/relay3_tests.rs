@@ -61,7 +61,12 @@ pub(super) fn visited(mut message: Message, sites: &[&str]) -> Message {
 }
 
 pub(super) fn arrives(harness: &mut Harness, message: Message) -> Vec<Message> {
-    from_bridge(harness, BridgeInput::Message { bridge: 0, message: message.sent_by(8) });
+    arrives_from(harness, remote(8, "nyc"), message)
+}
+
+pub(super) fn arrives_from(harness: &mut Harness, master: Address, message: Message) -> Vec<Message> {
+    let message = Message { src: Some(master), ..message };
+    from_bridge(harness, BridgeInput::Message { bridge: 0, message });
     harness.take_down()
 }
 
@@ -240,7 +245,7 @@ fn new_site_hears_of_all_others_and_of_the_members_and_the_others_hear_of_it() {
     assert!(header(&first[1].message).final_dest.as_ref().unwrap().is_site_master());
     bridge_view(&mut harness, &[remote(8, "nyc"), remote(9, "sfo")]);
     let second = sent(&mut harness);
-    let told: Vec<(String, Vec<&str>)> = second
+    let announced: Vec<(String, Vec<&str>)> = second
         .iter()
         .filter(|send| header(&send.message).kind == relay_kind::SITES_UP)
         .map(|send| {
@@ -250,13 +255,13 @@ fn new_site_hears_of_all_others_and_of_the_members_and_the_others_hear_of_it() {
             )
         })
         .collect();
-    assert_eq!(told, [("nyc".to_owned(), vec!["sfo"]), ("sfo".to_owned(), vec!["nyc"])]);
+    assert_eq!(announced, [("nyc".to_owned(), vec!["sfo"]), ("sfo".to_owned(), vec!["nyc"])]);
 }
 
 #[test]
 fn sites_beyond_another_one_are_known_until_that_one_goes_or_takes_them_back() {
     let mut harness = in_view(&[2, 1]);
-    let mut tell = |kind, sites: &[&str], from: Option<Address>| {
+    let mut announce = |kind, sites: &[&str], from: Option<Address>| {
         let mut header = RelayHeader::new(kind, None, from);
         header.sites = sites.iter().map(|site| Some((*site).to_owned())).collect();
         let message =
@@ -267,13 +272,14 @@ fn sites_beyond_another_one_are_known_until_that_one_goes_or_takes_them_back() {
     let up = |sites: &[&str]| vec![RelayEvent::SitesUp(sites.iter().map(|site| (*site).into()).collect())];
     let down =
         |sites: &[&str]| vec![RelayEvent::SitesDown(sites.iter().map(|site| (*site).into()).collect())];
-    assert_eq!(tell(relay_kind::SITES_UP, &["nyc"], None), up(&["nyc"]));
+    assert_eq!(announce(relay_kind::SITES_UP, &["nyc"], None), up(&["nyc"]));
     assert_eq!(
-        tell(relay_kind::SITES_UP, &["lon", "nyc", "hf", "sfo"], Some(remote(8, "nyc"))),
+        announce(relay_kind::SITES_UP, &["lon", "nyc", "hf", "sfo"], Some(remote(8, "nyc"))),
         up(&["hf", "sfo"])
     );
-    assert_eq!(tell(relay_kind::SITES_DOWN, &["nyc", "sfo"], Some(remote(8, "hf"))), down(&["sfo"]));
-    assert_eq!(tell(relay_kind::SITES_DOWN, &["nyc"], None), down(&["hf", "nyc"]));
+    assert_eq!(announce(relay_kind::SITES_DOWN, &["nyc", "sfo"], Some(remote(8, "hf"))), []);
+    assert_eq!(announce(relay_kind::SITES_DOWN, &["nyc", "sfo"], Some(remote(8, "nyc"))), down(&["sfo"]));
+    assert_eq!(announce(relay_kind::SITES_DOWN, &["nyc"], None), down(&["hf", "nyc"]));
 }
 
 #[test]

@@ -10,7 +10,10 @@ use crate::{Address, Rng, Uuid};
 /// A bridge's number, and a site master in it.
 pub(super) type Route = (usize, Address);
 
-/// Bounded by the bridges' views, [`SITES_MAX`], [`SITE_NAMES_BYTES_MAX`] and the local view.
+/// Headers have the own site besides these.
+const ROUTED_SITES_MAX: usize = SITES_MAX - 1;
+
+/// Bounded by the bridges' views, [`ROUTED_SITES_MAX`], [`SITE_NAMES_BYTES_MAX`] and the local view.
 pub(super) struct Routes {
     own: Arc<str>,
     sites: BTreeMap<Arc<str>, Vec<Route>>,
@@ -23,28 +26,31 @@ impl Routes {
         Self { own, sites: BTreeMap::new(), chosen: BTreeMap::new() }
     }
 
-    /// The bridge has exactly these members.
-    pub(super) fn set_members(&mut self, bridge: usize, members: &[Address]) {
+    /// Replaces the members of a bridge, and returns how many have a site beyond the limits.
+    pub(super) fn set_members(&mut self, bridge: usize, members: &[Address]) -> usize {
         self.sites.retain(|_, routes| {
             routes.retain(|(of, master)| *of != bridge || members.contains(master));
             !routes.is_empty()
         });
         let mut bytes: usize = self.sites.keys().map(|site| site.len()).sum();
+        let mut refused = 0;
         for member in members {
-            let is_other = |site: &&str| **site != *self.own && site.len() <= SITE_NAME_BYTES_MAX;
-            let Some(site) = member.site().filter(is_other) else { continue };
+            let Some(site) = member.site().filter(|site| **site != *self.own) else { continue };
             let route = (bridge, member.clone());
-            let is_full = self.sites.len() >= SITES_MAX || bytes + site.len() > SITE_NAMES_BYTES_MAX;
+            let is_full = self.sites.len() >= ROUTED_SITES_MAX
+                || site.len() > SITE_NAME_BYTES_MAX
+                || bytes + site.len() > SITE_NAMES_BYTES_MAX;
             match self.sites.get_mut(site) {
                 Some(routes) if routes.contains(&route) => {}
                 Some(routes) => routes.push(route),
-                None if is_full => {}
+                None if is_full => refused += 1,
                 None => {
                     bytes += site.len();
                     self.sites.insert(site.into(), vec![route]);
                 }
             }
         }
+        refused
     }
 
     pub(super) fn clear(&mut self) {
@@ -109,9 +115,10 @@ mod tests {
     fn sites_of_bridges_are_limited_in_number_and_names_in_length() {
         let mut routes = Routes::new("lon".into());
         let long = "x".repeat(SITE_NAME_BYTES_MAX + 1);
-        let many = (0..=SITES_MAX as u64).map(|n| master(n + 1, &n.to_string()));
-        routes.set_members(0, &many.chain([master(9, &long)]).collect::<Vec<_>>());
-        assert_eq!(routes.names().len(), SITES_MAX);
+        let many = (0..SITES_MAX as u64).map(|n| master(n + 1, &n.to_string()));
+        let refused = routes.set_members(0, &many.chain([master(9, &long)]).collect::<Vec<_>>());
+        assert_eq!(refused, 2);
+        assert_eq!(routes.names().len(), ROUTED_SITES_MAX);
         routes.set_members(0, &[master(9, &long)]);
         assert!(routes.is_empty());
         let long = "x".repeat(SITE_NAME_BYTES_MAX - 3);

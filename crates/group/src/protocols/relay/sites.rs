@@ -1,12 +1,15 @@
-//! The reachable sites, as the first site master announces them to all members.
+//! The reachable sites, which the first site master announces to all members.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::difference;
+use super::known_sites::Way;
 use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX, raise};
-use crate::{Address, Cx, Flags, HeaderBody, Message, RelayEvent, RelayHeader, Time, TimerKey, relay_kind};
+use crate::{
+    Address, Cx, DropReason, Flags, HeaderBody, Message, RelayEvent, RelayHeader, TimerKey, relay_kind,
+};
 
 /// How long a site of several members may be without site master before it counts as unreachable, with RELAY3's
 /// `delay_sites_down`. JGroups waits for two times the bridge's `join_timeout`, by default as long.
@@ -14,118 +17,56 @@ const LEAVING: Duration = Duration::from_secs(6);
 
 const LEFT: TimerKey = TimerKey(1);
 
-/// The sites that this member takes for reachable, and those that were; at most [`SITES_MAX`] of each.
-#[derive(Default)]
-pub(super) struct KnownSites {
-    /// Each with the other site that told of it; none if a bridge of this site has it.
-    up: BTreeMap<Arc<str>, Option<Arc<str>>>,
-    down: BTreeSet<Arc<str>>,
-    /// Sites without site master, and when they count as unreachable. All are up.
-    leaving: BTreeMap<Arc<str>, Time>,
-}
-
-impl KnownSites {
-    /// Returns the sites that were not reachable before. A site that a bridge of this one has stays so.
-    fn add(&mut self, sites: &[Arc<str>], via: Option<&Arc<str>>) -> Vec<Arc<str>> {
-        let mut added = Vec::new();
-        for site in sites.iter().filter(|site| site.len() <= SITE_NAME_BYTES_MAX) {
-            let is_full = self.up.len() >= SITES_MAX;
-            match self.up.get_mut(site) {
-                Some(known) if known.is_some() => *known = via.cloned(),
-                Some(_) => {}
-                None if is_full => {}
-                None => {
-                    self.up.insert(site.clone(), via.cloned());
-                    self.down.remove(site);
-                    added.push(site.clone());
-                }
-            }
-        }
-        added
-    }
-
-    /// Returns the removed sites: these, those of which a removed one has told, and so on. Another site cannot take back one
-    /// that a bridge of this site has.
-    fn remove(&mut self, sites: &[Arc<str>], via: Option<&Arc<str>>) -> Vec<Arc<str>> {
-        let sites: BTreeSet<&Arc<str>> = sites.iter().collect();
-        let is_named = |site: &Arc<str>, known: &Option<Arc<str>>| {
-            sites.contains(site) && (via.is_none() || known.is_some())
-        };
-        let mut removed: BTreeSet<Arc<str>> =
-            self.up.extract_if(.., |site, known| is_named(site, known)).map(|(site, _)| site).collect();
-        let mut beyond: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
-        for (site, known) in &self.up {
-            if let Some(known) = known {
-                beyond.entry(known.clone()).or_default().push(site.clone());
-            }
-        }
-        let mut next: Vec<Arc<str>> = removed.iter().cloned().collect();
-        while let Some(gone) = next.pop() {
-            for site in beyond.remove(&gone).into_iter().flatten() {
-                if self.up.remove(&site).is_some() {
-                    removed.insert(site.clone());
-                    next.push(site);
-                }
-            }
-        }
-        for site in &removed {
-            self.leaving.remove(site);
-            if self.down.len() < SITES_MAX {
-                self.down.insert(site.clone());
-            }
-        }
-        removed.into_iter().collect()
-    }
-
-    /// The sites that bridges of this site have, as members know.
-    fn own(&self) -> BTreeSet<Arc<str>> {
-        self.up.iter().filter(|(_, via)| via.is_none()).map(|(site, _)| site.clone()).collect()
-    }
-
-    pub(super) fn line(&self) -> String {
-        self.up.keys().map(|site| &**site).collect::<Vec<_>>().join(", ")
-    }
-}
-
 impl Relay {
-    /// Applies an announced change, raises an event with the sites that it adds or removes, and returns them.
-    fn change(
-        &mut self,
-        cx: &mut Cx<'_>,
-        is_up: bool,
-        sites: &[Arc<str>],
-        via: Option<&Arc<str>>,
-    ) -> Vec<Arc<str>> {
-        let changed = if is_up { self.known.add(sites, via) } else { self.known.remove(sites, via) };
-        if !changed.is_empty() {
-            if !is_up {
-                self.topology.remove(&changed);
-            }
-            let event = if is_up { RelayEvent::SitesUp } else { RelayEvent::SitesDown };
-            raise(cx, event(changed.clone()));
+    /// Adds a way to these sites, and raises an event with those that are reachable now.
+    fn add_way(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>], way: &Way) {
+        let added = self.known.add(sites, way);
+        if added.refused > 0 {
+            let refused = added.refused;
+            cx.count_drop(DropReason::QueueFull, |_| {
+                format!("ways to {refused} sites are beyond the limits")
+            });
         }
-        changed
+        if !added.sites.is_empty() {
+            raise(cx, RelayEvent::SitesUp(added.sites));
+        }
     }
 
-    /// The first site master announces the difference between its routes and what members know.
+    /// Removes a way to these sites, or all ways, raises an event with those that have none left, and returns them.
+    fn remove_way(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>], way: Option<&Way>) -> Vec<Arc<str>> {
+        let removed = self.known.remove(sites, way);
+        if !removed.is_empty() {
+            self.topology.remove(&removed);
+            raise(cx, RelayEvent::SitesDown(removed.clone()));
+        }
+        removed
+    }
+
+    /// The first site master announces the difference between its routes and the sites that members know.
     pub(super) fn announce(&mut self, cx: &mut Cx<'_>) {
         if !self.own.is_first_master(cx) || !self.has_bridge_view {
             return;
         }
-        let (routed, own) = (self.routes.names(), self.known.own());
+        let (routed, known) = (self.routes.names(), self.known.direct());
         self.known.leaving.retain(|site, _| !routed.contains(site));
-        let (down, up) = (difference(&own, &routed), difference(&routed, &own));
-        let down: Vec<Arc<str>> = down.into_iter().filter(|site| !self.is_leaving(cx, site)).collect();
+        let (lost, up) = (difference(&known, &routed), difference(&routed, &known));
+        let lost: Vec<Arc<str>> = lost.into_iter().filter(|site| !self.is_leaving(cx, site)).collect();
         if let Some(&next) = self.known.leaving.values().min() {
             cx.arm(LEFT, next.since(cx.now()));
         }
-        for (is_up, sites) in [(false, down), (true, up)] {
-            let changed = self.change(cx, is_up, &sites, None);
-            // A bridge may have now what another site has told of. Sites beyond one that is down are down, too.
-            let told = if is_up { sites } else { changed };
-            if !told.is_empty() {
-                self.send_announcement(cx, None, (is_up, &told), None);
-                self.tell_sites(cx, is_up, &told);
+        // Up first: a site that a bridge has now does not go down with the neighbour that has announced it.
+        self.add_way(cx, &up, &None);
+        let down = self.remove_way(cx, &lost, Some(&None));
+        // A lost site may be reachable over another one. Members and this one keep the same ways.
+        let rest: Vec<Arc<str>> = lost.into_iter().filter(|site| !down.contains(site)).collect();
+        let own = self.own.name.clone();
+        for (is_up, sites, via) in [(true, up, None), (false, down, None), (false, rest, Some(own))] {
+            if sites.is_empty() {
+                continue;
+            }
+            self.send_announcement(cx, None, (is_up, &sites), via.as_deref());
+            if via.is_none() {
+                self.announce_to_sites(cx, is_up, &sites);
             }
         }
     }
@@ -143,29 +84,29 @@ impl Relay {
         until > now
     }
 
-    /// Tells other sites of a change, and new ones of all sites (RELAY3).
-    fn tell_sites(&mut self, cx: &mut Cx<'_>, is_up: bool, sites: &[Arc<str>]) {
+    /// Sends a change to the other sites, and all known sites to new ones (RELAY3).
+    fn announce_to_sites(&mut self, cx: &mut Cx<'_>, is_up: bool, sites: &[Arc<str>]) {
         if !self.own.is_relay3() {
             return;
         }
         let sender = self.own.in_site(cx, &cx.local().clone());
         let all: Vec<Arc<str>> = self.known.up.keys().cloned().collect();
         for other in self.routes.names() {
-            let told = if is_up && sites.contains(&other) { &all[..] } else { sites };
-            let told: Vec<Option<String>> =
-                told.iter().filter(|site| **site != other).map(|site| Some(site.to_string())).collect();
-            if told.is_empty() {
+            let announced = if is_up && sites.contains(&other) { &all[..] } else { sites };
+            let announced: Vec<Option<String>> =
+                announced.iter().filter(|site| **site != other).map(|site| Some(site.to_string())).collect();
+            if announced.is_empty() {
                 continue;
             }
             let kind = if is_up { relay_kind::SITES_UP } else { relay_kind::SITES_DOWN };
             let mut header = RelayHeader::new(kind, None, Some(sender.clone()));
-            header.sites = told;
+            header.sites = announced;
             self.send_to_sites(cx, &header, &Message::empty(None), &[other]);
         }
     }
 
-    /// The first site master tells a joiner, or all members, of the sites that are up: they may have received no earlier
-    /// announcements. All members also hear of those that are down.
+    /// The first site master sends the reachable sites to a joiner, or to all members: they may have received no earlier
+    /// announcements. All members also receive the sites that are down.
     pub(super) fn announce_known(&self, cx: &mut Cx<'_>, to: Option<&Address>) {
         if !self.own.is_first_master(cx) {
             return;
@@ -174,16 +115,19 @@ impl Relay {
         if !down.is_empty() && to.is_none() {
             self.send_announcement(cx, None, (false, &down), None);
         }
-        let mut by_source: BTreeMap<Option<Arc<str>>, Vec<Arc<str>>> = BTreeMap::new();
-        for (site, via) in &self.known.up {
-            by_source.entry(via.clone()).or_default().push(site.clone());
+        let mut by_way: BTreeMap<&Way, Vec<Arc<str>>> = BTreeMap::new();
+        for (site, ways) in &self.known.up {
+            for way in ways {
+                by_way.entry(way).or_default().push(site.clone());
+            }
         }
-        for (via, sites) in by_source {
-            self.send_announcement(cx, to.cloned(), (true, &sites), via.as_deref());
+        for (way, sites) in by_way {
+            self.send_announcement(cx, to.cloned(), (true, &sites), way.as_deref());
         }
     }
 
-    /// `via` is the site that has told of it.
+    /// `via` is the neighbour that has announced the sites, or this site. Without it sites that are up have a direct way, and
+    /// sites that are down have no way at all.
     fn send_announcement(
         &self,
         cx: &mut Cx<'_>,
@@ -203,17 +147,21 @@ impl Relay {
         cx.send(message);
     }
 
-    /// A site master has announced a change. One of another site has told the sites that it knows.
+    /// Handles a site master's announcement of a change, of this site's bridges or of a neighbour.
     pub(super) fn receive_announcement(&mut self, cx: &mut Cx<'_>, header: &RelayHeader) {
         let sites = header.sites.iter().flatten().take(SITES_MAX);
         // JGroups announces the own site as well.
         let others: Vec<Arc<str>> =
             sites.filter(|site| ***site != *self.own.name).map(|site| site.as_str().into()).collect();
         let via = header.original_sender.as_ref().filter(|_| self.own.is_relay3()).and_then(Address::site);
-        let via: Option<Arc<str>> = via.filter(|via| **via != *self.own.name).map(Into::into);
-        if via.as_ref().is_some_and(|via| via.len() > SITE_NAME_BYTES_MAX) {
+        if via.is_some_and(|via| via.len() > SITE_NAME_BYTES_MAX) {
             return;
         }
-        self.change(cx, header.kind == relay_kind::SITES_UP, &others, via.as_ref());
+        let way: Way = via.filter(|via| **via != *self.own.name).map(Into::into);
+        if header.kind == relay_kind::SITES_UP {
+            self.add_way(cx, &others, &way);
+        } else {
+            self.remove_way(cx, &others, via.is_some().then_some(&way));
+        }
     }
 }

@@ -140,6 +140,22 @@ fn multicasts_go_once_to_each_site_over_the_first_site_master() {
 }
 
 #[test]
+fn messages_of_a_batch_keep_their_order_and_only_those_for_sites_get_the_header() {
+    let mut harness = in_view(&[2, 1]);
+    let dests = [Some(member(2)), Some(remote(2, "lon")), Some(member(2)), None, Some(remote(80, "nyc"))];
+    let own = [Some(member(1)), Some(Address::site_master("lon"))];
+    let messages = dests.into_iter().chain(own).zip(0..);
+    harness.send_batch(messages.map(|(dest, n)| Message::bytes(dest, n.to_string())).collect());
+    let down = harness.take_down();
+    let has_header = |message: &Message| message.headers.get(ProtocolId::RELAY2).is_some();
+    let text = |message: &Message| str::from_utf8(message.payload_bytes().unwrap()).unwrap().to_owned();
+    let texts: Vec<String> = down.iter().map(text).collect();
+    assert_eq!(texts.join(" "), "0 1 2 3 4 5 6");
+    let with_header: Vec<String> = down.iter().filter(|message| has_header(message)).map(text).collect();
+    assert_eq!(with_header.join(" "), "1 4 6");
+}
+
+#[test]
 fn without_relay_multicasts_no_multicast_leaves_the_site() {
     let mut relay = layer(1);
     relay.settings.relay_multicasts = false;
@@ -191,7 +207,7 @@ fn messages_of_a_bridge_are_multicast_or_go_to_their_member() {
 }
 
 /// Reports bytes that wait for destinations.
-struct Queues(Vec<(Option<Address>, u64)>);
+pub(super) struct Queues(pub(super) Vec<(Option<Address>, u64)>);
 
 impl Protocol for Queues {
     fn name(&self) -> &'static str {
@@ -286,7 +302,7 @@ fn members_hear_of_sites_once_and_joiners_of_those_that_are_up() {
     assert_eq!(relay_events(&mut master), [RelayEvent::SitesDown(vec!["nyc".into()])]);
 
     let mut other = in_view(&[2, 1]);
-    let mut tell = |kind, sites: &[&str]| {
+    let mut announce = |kind, sites: &[&str]| {
         let mut header = RelayHeader::new(kind, None, None);
         header.sites = sites.iter().map(|site| Some((*site).to_owned())).collect();
         let message =
@@ -295,16 +311,16 @@ fn members_hear_of_sites_once_and_joiners_of_those_that_are_up() {
         relay_events(&mut other)
     };
     // JGroups announces the own site, too.
-    let up = tell(relay_kind::SITES_UP, &["lon", "nyc"]);
+    let up = announce(relay_kind::SITES_UP, &["lon", "nyc"]);
     assert_eq!(up, [RelayEvent::SitesUp(vec!["nyc".into()])]);
-    assert_eq!(tell(relay_kind::SITES_UP, &["nyc"]), []);
-    assert_eq!(tell(relay_kind::SITES_DOWN, &["sfo"]), []);
-    assert_eq!(tell(relay_kind::SITES_DOWN, &["nyc"]), [RelayEvent::SitesDown(vec!["nyc".into()])]);
+    assert_eq!(announce(relay_kind::SITES_UP, &["nyc"]), []);
+    assert_eq!(announce(relay_kind::SITES_DOWN, &["sfo"]), []);
+    assert_eq!(announce(relay_kind::SITES_DOWN, &["nyc"]), [RelayEvent::SitesDown(vec!["nyc".into()])]);
     let long = "x".repeat(SITE_NAME_BYTES_MAX + 1);
-    assert_eq!(tell(relay_kind::SITES_UP, &[&long]), []);
+    assert_eq!(announce(relay_kind::SITES_UP, &[&long]), []);
     let many: Vec<String> = (0..SITES_MAX + 5).map(|n| n.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let [RelayEvent::SitesUp(up)] = &tell(relay_kind::SITES_UP, &many)[..] else { panic!("one event") };
+    let [RelayEvent::SitesUp(up)] = &announce(relay_kind::SITES_UP, &many)[..] else { panic!("one event") };
     assert_eq!(up.len(), SITES_MAX);
 }
 
@@ -382,6 +398,20 @@ fn site_address_waits_with_the_messages_of_its_first_hop() {
 
 fn layer_with_master(master: Address) -> Relay {
     Relay { own_master: Some(master), ..layer(1) }
+}
+
+#[test]
+fn requests_for_the_topology_are_answered_to_members_while_few_bytes_wait_for_them() {
+    let answers = |queued: u64, from: u64| {
+        let queues = Queues(vec![(Some(member(from)), queued)]);
+        let mut harness = Harness::with_layers(1, vec![Box::new(queues), Box::new(layer(1))]);
+        harness.raise(Event::View(view(1, &[1, 2])));
+        let request = relayed(Message::empty(Some(member(1))), relay_kind::TOPO_REQ, None, member(from));
+        harness.up(request.sent_by(from));
+        harness.take_down().len()
+    };
+    assert_eq!((answers(0, 2), answers(INBOUND_BYTES_MAX - 1, 2), answers(INBOUND_BYTES_MAX, 2)), (1, 1, 0));
+    assert_eq!(answers(0, 3), 0);
 }
 
 #[test]

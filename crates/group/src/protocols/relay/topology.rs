@@ -1,13 +1,14 @@
-//! The views of other sites, which site masters exchange (RELAY3), and RELAY2's response to a request for them, a text.
+//! The views of other sites, which site masters send each other (RELAY3). RELAY2 responds to a request with a text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::limits::bytes_of_address;
 use super::outbound::Origin;
 use super::{Relay, SITE_NAME_BYTES_MAX, SITES_MAX, raise};
 use crate::{
-    Address, BridgeSend, Cx, DropReason, Flags, Message, Object, Payload, RelayEvent, RelayHeader, View,
-    relay_kind,
+    Address, BridgeSend, Cx, DropReason, Flags, Message, Object, Payload, RelayEvent, RelayHeader, Severity,
+    View, relay_kind,
 };
 
 /// The most bytes of another site's view. A member counts with the bytes of its names and 64 more.
@@ -23,23 +24,15 @@ pub(super) struct Topology {
     bytes: usize,
 }
 
-pub(super) fn bytes_of_address(member: &Address) -> usize {
-    let entries = if let Address::Ext(ext) = member {
-        ext.entries.iter().map(|(key, value)| key.len() + value.len()).sum()
-    } else {
-        0
-    };
-    64 + entries + member.site().map_or(0, str::len) + member.site_member_name().map_or(0, str::len)
-}
-
 fn bytes_of(view: &View) -> usize {
     view.members().iter().chain([&view.id().creator]).map(bytes_of_address).sum()
 }
 
 impl Topology {
-    /// Keeps a view unless it is too large, or there are too many. The site's former view goes in any case: it is wrong.
+    /// Keeps the view of a site, and returns false if it is beyond the limits. The former view is removed in any case, because it
+    /// is out of date.
     fn put(&mut self, site: &str, view: &View) -> bool {
-        // Of the views that it merges nothing is used.
+        // The subgroups of a merge view are not used.
         let view = view.without_subgroups();
         let bytes = bytes_of(&view);
         self.bytes -= self.views.remove(site).map_or(0, |former| bytes_of(&former));
@@ -77,13 +70,16 @@ impl Topology {
 }
 
 impl Relay {
-    /// A member of this site or of another one asks for the members of sites.
+    /// Answers the request of a member for the views of sites. Only members of this site get those of other sites.
     pub(super) fn answer_topology(&mut self, cx: &mut Cx<'_>, request: &RelayHeader, from: &Address) {
         if !self.own.is_relay3() {
             let answer = self.own.topology_text(cx, from.clone());
             if self.own.is_member(from) && self.has_room(cx, Some(from), &answer) {
                 cx.send(answer);
             }
+            return;
+        }
+        if !self.settings.has_global_views {
             return;
         }
         let mut views: Vec<(Arc<str>, View)> = Vec::new();
@@ -98,7 +94,7 @@ impl Relay {
         }
     }
 
-    /// A site has these members. Of the own site the view is known.
+    /// Keeps the view of another site that this site or a member of the own one has sent.
     pub(super) fn receive_topology(&mut self, cx: &mut Cx<'_>, header: &RelayHeader, message: &Message) {
         let site = header.sites.iter().flatten().next();
         let (Some(site), Payload::Object(object)) = (site, &message.payload) else {
@@ -107,6 +103,13 @@ impl Relay {
         let Object::View(view) = &**object else {
             return cx.count_drop(DropReason::Malformed, |_| "a topology without view".to_owned());
         };
+        let sender = header.original_sender.as_ref().and_then(Address::site);
+        if sender.is_none_or(|sender| *sender != **site && *sender != *self.own.name) {
+            // A new site master of JGroups also sends the views of third sites, which send theirs themselves.
+            return cx.count_drop_of(DropReason::Unexpected, Severity::Expected, |_| {
+                format!("the view of site `{site}` from another site")
+            });
+        }
         if **site == *self.own.name || !self.settings.has_global_views {
             return;
         }
@@ -115,17 +118,17 @@ impl Relay {
         }
     }
 
-    /// This site's view has changed: other sites and joiners hear of it.
+    /// Sends the new view of this site to other sites. A joiner requests the views of all sites.
     pub(super) fn own_view_changed(&mut self, cx: &mut Cx<'_>, previous: Option<&View>) {
         if !self.own.is_relay3() || !self.settings.has_global_views {
             return;
         }
         if self.own.is_first_master(cx) {
             let sites: Vec<Arc<str>> = self.routes.names().into_iter().collect();
-            return self.tell_view(cx, &sites);
+            return self.send_view(cx, &sites);
         }
         if let (None, Some(master)) = (previous, self.own.masters.first().cloned()) {
-            // A joiner asks for what the others know, also if it is a site master: sites do not tell it again.
+            // Also a joiner that is a site master, because other sites do not send their views again.
             let sender = self.own.in_site(cx, &cx.local().clone());
             let mut header = RelayHeader::new(
                 relay_kind::TOPO_REQ,
@@ -137,25 +140,25 @@ impl Relay {
         }
     }
 
-    /// A first site master and sites to which it has had no route exchange their members. Other members may know these
-    /// sites already, from the former one.
+    /// Exchanges views with sites to which this member had no route, if it is first site master. The former one may have exchanged
+    /// views with them before.
     pub(super) fn exchange_topology(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
         if self.own.is_relay3() && self.own.is_first_master(cx) {
-            self.ask_topology(cx, sites);
-            self.tell_view(cx, sites);
+            self.request_views(cx, sites);
+            self.send_view(cx, sites);
         }
     }
 
-    /// Tells these sites the members of this one.
-    fn tell_view(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
+    /// Sends the view of this site to other sites.
+    fn send_view(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
         let Some(view) = self.own.view.clone().filter(|_| self.settings.has_global_views) else { return };
         let (mut header, message) = self.own.topology_message(cx, &self.own.name.clone(), &view);
         header.final_dest = Some(Address::all_site_masters());
         self.send_to_sites(cx, &header, &message, sites);
     }
 
-    /// Asks sites that can be reached now for their members.
-    fn ask_topology(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
+    /// Requests the views of these sites.
+    fn request_views(&mut self, cx: &mut Cx<'_>, sites: &[Arc<str>]) {
         if self.settings.has_global_views {
             let sender = self.own.in_site(cx, &cx.local().clone());
             let header =
@@ -168,14 +171,14 @@ impl Relay {
     pub(super) fn dispatch(&mut self, cx: &mut Cx<'_>, header: RelayHeader, message: Message) {
         let Some(dest) = header.final_dest.clone() else { return };
         if dest.site() == Some(&self.own.name) {
-            // Requests cost nothing, so that answers need room. The peer may have invented the member.
+            // Requests need no credits, so that responses need room. The peer may have invented the member.
             let Some(member) = self.own.member(&dest).cloned() else { return };
             if self.has_room(cx, Some(&member), &message) {
                 self.send_within(cx, member, header, message);
             }
             return;
         }
-        // What is lost is sent again with the next change.
+        // A lost view is sent again with the next change.
         self.route(cx, header, message, &Origin::Notice);
     }
 
@@ -208,7 +211,7 @@ mod tests {
         assert!(!topology.put(&"x".repeat(SITE_NAME_BYTES_MAX + 1), &view("x", 1, "A")));
         let large = "x".repeat(TOPOLOGY_SITE_BYTES_MAX - 1_000);
         assert!(!topology.put("nyc", &view("nyc", 1, &"x".repeat(TOPOLOGY_SITE_BYTES_MAX))));
-        assert_eq!((topology.text().as_str(), topology.bytes), ("", 0), "the former view is wrong");
+        assert_eq!((topology.text().as_str(), topology.bytes), ("", 0), "the former view is out of date");
         assert!((0..16).all(|n| topology.put(&n.to_string(), &view("s", 1, &large))));
         assert!(!topology.put("last", &view("s", 1, &"x".repeat(TOPOLOGY_SITE_BYTES_MAX - 500))));
         let sites: Vec<Arc<str>> = (0..16).map(|n| n.to_string().into()).chain(["nyc".into()]).collect();

@@ -1,31 +1,23 @@
 //! Messages of other sites with RELAY3's header: for this site, for others beyond it, or for all.
 
+use super::limits::{bytes_of_address, is_within_limits};
 use super::outbound::Origin;
-use super::topology::bytes_of_address;
-use super::{
-    ADDRESS_BYTES_MAX, INBOUND_HEADERS_MAX, Relay, SITE_NAME_BYTES_MAX, SITE_NAMES_BYTES_MAX, SITES_MAX,
-};
+use super::{ADDRESS_BYTES_MAX, INBOUND_HEADERS_MAX, Relay, SITE_NAME_BYTES_MAX};
 use crate::{
     Address, Cx, DropReason, Flags, HeaderBody, Headers, Message, RelayHeader, Transient, relay_kind,
 };
-
-/// The most bytes of the names of sites that a message has visited: those of its earlier header, and of the sender's routes.
-const VISITED_BYTES_MAX: usize = 2 * SITE_NAMES_BYTES_MAX;
 
 /// Returns whether other sites' names and addresses are within their bounds.
 fn is_bounded(header: &RelayHeader) -> bool {
     let addresses = header.final_dest.iter().chain(&header.original_sender);
     let is_short = |site: &str| site.len() <= SITE_NAME_BYTES_MAX;
-    let visited: usize = header.visited.iter().flatten().map(String::len).sum();
     addresses.clone().all(|one| one.site().is_none_or(is_short) && bytes_of_address(one) <= ADDRESS_BYTES_MAX)
-        && header.visited.len() <= SITES_MAX
         && header.visited.iter().all(Option::is_some)
-        && visited <= VISITED_BYTES_MAX
-        && header.sites.len() <= SITES_MAX
-        && header.visited.iter().chain(&header.sites).flatten().all(|site| is_short(site))
+        && is_within_limits(&header.visited)
+        && is_within_limits(&header.sites)
 }
 
-/// Returns a header with the fields that its kind needs: others of the peer do not go on.
+/// Returns a header with the fields that its kind needs. The peer's other fields are not sent on.
 fn needed_of(header: RelayHeader) -> RelayHeader {
     let mut needed = RelayHeader::new(header.kind, header.final_dest, header.original_sender);
     needed.visited = header.visited;
@@ -34,7 +26,7 @@ fn needed_of(header: RelayHeader) -> RelayHeader {
         | relay_kind::SITES_UP
         | relay_kind::SITES_DOWN
         | relay_kind::TOPO_RSP => needed.sites = header.sites,
-        relay_kind::TOPO_REQ => needed.return_entire_cache = header.return_entire_cache,
+        // A site gives other sites its own view only, so that `return_entire_cache` is not kept.
         _ => {}
     }
     needed
@@ -63,6 +55,9 @@ impl Relay {
         if message.headers_length() > INBOUND_HEADERS_MAX {
             return cx.discard(&message, DropReason::Malformed);
         }
+        let Some(sender) = self.sender_within(&header, &message) else {
+            return cx.discard(&message, DropReason::Malformed);
+        };
         message.flags = Flags(header.original_flags as u16);
         let mut header = needed_of(header);
         message.transient = Transient::NONE;
@@ -70,13 +65,18 @@ impl Relay {
         message.src = None;
         let Some(dest) = header.final_dest.clone() else {
             self.send_on(cx, &header, &mut message);
+            header.original_sender = Some(sender);
             return self.multicast_within(cx, header, message);
         };
         match dest.site() {
-            Some(site) if *site == *self.own.name => self.arrive(cx, &dest, header, message),
+            Some(site) if *site == *self.own.name => {
+                header.original_sender = Some(sender);
+                self.arrive(cx, &dest, header, message);
+            }
             Some(_) => self.pass_through(cx, header, message),
             None if dest.is_site_master() => {
                 self.send_on(cx, &header, &mut message);
+                header.original_sender = Some(sender);
                 if header.kind == relay_kind::TOPO_RSP {
                     header.final_dest = None;
                     self.multicast_within(cx, header, message.with_flags(Flags::OOB));
@@ -86,6 +86,17 @@ impl Relay {
             }
             None => cx.discard(&message, DropReason::Malformed),
         }
+    }
+
+    /// Returns the sender under which members of this site receive the message. An announcement of sites has the neighbour
+    /// on the bridge, because members keep the ways to the sites by neighbours. It is malformed if it has none.
+    fn sender_within(&self, header: &RelayHeader, message: &Message) -> Option<Address> {
+        if !matches!(header.kind, relay_kind::SITES_UP | relay_kind::SITES_DOWN) {
+            return header.original_sender.clone();
+        }
+        let is_other = |site: &&str| **site != *self.own.name && site.len() <= SITE_NAME_BYTES_MAX;
+        let site = message.src.as_ref().and_then(Address::site).filter(is_other)?;
+        Some(Address::site_master(site))
     }
 
     /// A message of this site that comes back has not found its site.
@@ -106,10 +117,11 @@ impl Relay {
     /// A message for another site goes on, unless it has been here.
     fn pass_through(&mut self, cx: &mut Cx<'_>, mut header: RelayHeader, message: Message) {
         let site = header.final_dest.as_ref().and_then(Address::site).unwrap_or_default().to_owned();
-        if header.has_visited(&self.own.name) || header.visited.len() >= SITES_MAX {
+        let has_been_here = header.has_visited(&self.own.name);
+        header.visited.push(Some(self.own.name.to_string()));
+        if has_been_here || !is_within_limits(&header.visited) {
             return self.refuse(cx, &header, &message, &site, &Origin::Bridge);
         }
-        header.visited.push(Some(self.own.name.to_string()));
         self.route(cx, header, message, &Origin::Bridge);
     }
 
