@@ -21,7 +21,7 @@ pub(super) struct CoordinatedCache {
     /// Members that have merged all segments of their own in this topology.
     merged: BTreeSet<Address>,
     pub(super) leaving: BTreeSet<Address>,
-    joining: Vec<CacheMember>,
+    pub(super) joining: Vec<CacheMember>,
     returning: BTreeMap<Address, Restored>,
     /// Members of the view and the topology without data, because another partition removed them.
     empty: BTreeSet<Address>,
@@ -447,23 +447,6 @@ impl CoordinatedCache {
             self.topology = next;
             self.publish(cx);
         }
-    }
-
-    /// Whether the cluster is about to stop, and all members within reach have asked to leave, so that none writes any more.
-    fn is_stopped(&self, cx: &Cx) -> bool {
-        let mut within_reach = self.topology.addresses().filter(|member| self.present.contains(member));
-        cx.is_cluster_stopping
-            && self.joining.is_empty()
-            && within_reach.all(|member| self.leaving.contains(member))
-    }
-
-    /// The stores of the members keep their entries and the last topology.
-    fn end(&mut self, cx: &mut Cx) {
-        let members = std::mem::take(&mut self.leaving);
-        for member in members {
-            cx.send(&member, self.config.id(), 0, Body::Left);
-        }
-        self.topology.members = Arc::from([]);
     }
 
     /// Leaving members close the cache once no member has a topology with them.

@@ -2,6 +2,7 @@
 //! state of the view's first member is active, and begins with a request for the status of all members of the
 //! view ([`gather`]).
 
+mod cluster_stop;
 mod coordinated_cache;
 mod partitions;
 mod restore;
