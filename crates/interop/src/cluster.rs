@@ -68,6 +68,30 @@ pub async fn everybody_multicasts(members: &mut [Member], count: u32, size: usiz
     everything_came(members, &names, count).await;
 }
 
+/// Waits until every member has received the earlier multicasts of every member. After a merge, members receive what members of other
+/// groups have multicast since the merge began, perhaps before the partition ended; in JGroups, too.
+pub async fn earlier_multicasts_came(members: &mut [Member]) {
+    for sender in 0..members.len() {
+        reset(members).await;
+        members[sender].run("send 1 100").await;
+        // The members of the sender's group have received its earlier messages before: all lists have only the last one in common.
+        let last_came = async {
+            loop {
+                let mut common: Option<BTreeSet<String>> = None;
+                for member in members.iter_mut() {
+                    let received: BTreeSet<String> = order(member).await.into_iter().collect();
+                    common = Some(common.map_or_else(|| received.clone(), |common| &common & &received));
+                }
+                if common.is_some_and(|common| !common.is_empty()) {
+                    return;
+                }
+            }
+        };
+        let came = tokio::time::timeout(PATIENCE, last_came).await;
+        assert!(came.is_ok(), "the last multicast of {} has not come", members[sender].name());
+    }
+}
+
 /// Checks that every member received this many multicasts of each sender, once and in order.
 pub async fn everything_came(members: &mut [Member], senders: &[String], count: u32) {
     for member in members.iter_mut() {

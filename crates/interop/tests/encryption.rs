@@ -1,6 +1,6 @@
 //! Java and Consort members in one cluster whose messages are encrypted, or whose members authenticate each other.
 
-use consort_interop::cluster::{everybody_multicasts, exit, same_view, two_and_two};
+use consort_interop::cluster::{earlier_multicasts_came, everybody_multicasts, exit, same_view, two_and_two};
 use consort_interop::{Kind, Setting, in_own_network};
 use serde_json::json;
 
@@ -221,6 +221,7 @@ async fn groups_merge(layer: String, java_first: bool) {
         member.run("ignore none").await;
     }
     same_view(&mut members, "(4) [").await;
+    earlier_multicasts_came(&mut members).await;
     everybody_multicasts(&mut members, 500, 1_000).await;
     exit(members).await;
 }
