@@ -25,13 +25,24 @@ pub use tool::Tool;
 /// # Panics
 ///
 /// If it does not within [`PATIENCE`].
-pub async fn eventually(condition: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub async fn eventually(condition: &str, holds: impl AsyncFnMut() -> bool) {
+    eventually_or(holds, async || format!("never: {condition}")).await;
+}
+
+/// The same with a text for the panic that is made when time is up.
+///
+/// # Panics
+///
+/// If the condition does not hold within [`PATIENCE`].
+pub async fn eventually_or(mut holds: impl AsyncFnMut() -> bool, why_not: impl AsyncFnOnce() -> String) {
     let waiting = async {
         while !holds().await {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {condition}"));
+    if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+        panic!("{}", why_not().await);
+    }
 }
 
 /// The timeout of a command by default.

@@ -471,7 +471,9 @@ impl Server {
             has_others = caches.withdraw() => has_others,
             never = acceptor.run() => match never {},
         };
-        acceptor.drain(has_others).await;
+        // A port that accepts no connections says that the server has ended.
+        let mut port_keepers = JoinSet::new();
+        acceptor.drain(has_others, caches.stop.is_agreed().then_some(&mut port_keepers)).await;
         following.shutdown().await;
         // Requests that were abandoned may use the caches for a moment more.
         caches.end().await

@@ -1,7 +1,7 @@
 //! The wait of `consort cluster stop` until the servers have ended.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -22,23 +22,16 @@ fn endpoints(members: &Value) -> BTreeMap<String, String> {
     items(&members["members"]).filter(serves).map(|member| (cell(&member["name"]), address(member))).collect()
 }
 
-/// Waits until no server accepts connections any more, reports each end, and returns the servers that still do.
-pub(super) async fn wait_for_end(
-    members: &Value,
-    longest: Duration,
-    mut report: impl FnMut(String),
-) -> BTreeMap<String, String> {
-    let (mut left, begin) = (endpoints(members), Instant::now());
-    loop {
+/// Removes and reports each server whose port accepts no connections any more, until none is left. A server keeps its port until it
+/// has left the cluster.
+async fn wait_for_end(left: &mut BTreeMap<String, String>, mut report: impl FnMut(String)) {
+    while !left.is_empty() {
         for (name, at) in left.clone() {
             if matches!(timeout(CONNECT_TIMEOUT, TcpStream::connect(&at)).await, Ok(Ok(_))) {
                 continue;
             }
-            report(format!("{} has ended ({})", Escaped(&name), Escaped(at)));
             left.remove(&name);
-        }
-        if left.is_empty() || begin.elapsed() >= longest {
-            return left;
+            report(format!("{} has ended ({})", Escaped(&name), Escaped(at)));
         }
         sleep(CHECK_INTERVAL).await;
     }
@@ -48,10 +41,11 @@ pub(super) async fn wait_for_end(
 ///
 /// If servers still accept connections after [`WAIT_TIME_MAX`].
 pub(super) async fn end(members: &Value, report: impl FnMut(String)) -> anyhow::Result<()> {
-    let left = wait_for_end(members, WAIT_TIME_MAX, report).await;
+    let mut left = endpoints(members);
+    let ended = timeout(WAIT_TIME_MAX, wait_for_end(&mut left, report)).await;
     let left: Vec<String> = left.into_iter().map(|(name, at)| format!("{name} ({at})")).collect();
     anyhow::ensure!(
-        left.is_empty(),
+        ended.is_ok(),
         "still accept connections after {} s: {}; a supervisor may have started them again: see their logs",
         WAIT_TIME_MAX.as_secs(),
         Escaped(left.join(", "))
@@ -63,6 +57,7 @@ pub(super) async fn end(members: &Value, report: impl FnMut(String)) -> anyhow::
 mod tests {
     use serde_json::json;
     use tokio::net::TcpListener;
+    use tokio::sync::Notify;
 
     use super::*;
 
@@ -80,11 +75,18 @@ mod tests {
             {"name": "C", "host": null, "port": null},
         ]});
         drop(second);
-        let mut reports = Vec::new();
-        let left = wait_for_end(&members, Duration::ZERO, |report| reports.push(report)).await;
+        let (mut left, mut reports, reported) = (endpoints(&members), Vec::new(), Notify::new());
+        let report = |report| {
+            reports.push(report);
+            reported.notify_one();
+        };
+        tokio::select! {
+            () = wait_for_end(&mut left, report) => panic!("A accepts connections"),
+            () = reported.notified() => {}
+        }
         assert_eq!(reports, [format!("B has ended (127.0.0.1:{port_of_second})")]);
         assert_eq!(left, BTreeMap::from([("A".to_owned(), format!("127.0.0.1:{at}"))]));
         drop(first);
-        assert_eq!(wait_for_end(&members, Duration::ZERO, drop).await, BTreeMap::new());
+        wait_for_end(&mut left, drop).await;
     }
 }

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{Action, Change, Condition, Lifetime, Limit, MemoryBound, Phase, WhenFull, Write};
+use consort_grid::{Action, Change, Condition, Lifetime, Limit, MemoryBound, WhenFull, Write};
 use consort_store::Store;
 
 use crate::cluster::Cluster;
-use crate::persistence::{TIMEOUT, config, fill, get, key, memory_stores, put, result, start, stored, value};
+use crate::persistence::{
+    TIMEOUT, config, fill, filled, get, is_restored, key, memory_stores, put, result, start, start_all,
+    stored, value,
+};
 use crate::seeds::every_seed;
 
 fn set_stopping(cluster: &mut Cluster, is_stopping: bool) {
@@ -28,19 +31,6 @@ fn end_all(cluster: &mut Cluster) {
         cluster.crash(n);
     }
     cluster.deliver_views(false);
-}
-
-fn start_all(cluster: &mut Cluster, stores: &[Arc<dyn Store>]) -> Vec<usize> {
-    stores.iter().map(|store| start(cluster, store, None, false)).collect()
-}
-
-fn filled(seed: u64, keys: usize) -> (Cluster, Vec<Arc<dyn Store>>) {
-    let mut cluster = Cluster::new(seed, config());
-    let stores = memory_stores(3);
-    start_all(&mut cluster, &stores);
-    cluster.run(Duration::from_secs(2));
-    fill(&mut cluster, 3, keys);
-    (cluster, stores)
 }
 
 fn returns_with(cluster: &mut Cluster, stores: &[Arc<dyn Store>], keys: usize) {
@@ -83,12 +73,7 @@ fn restart_waits_for_all_members_of_a_stopped_cluster() {
     end_all(&mut cluster);
     let first = start_all(&mut cluster, &stores[1..]);
     cluster.run(Duration::from_secs(10));
-    let id = cluster.cache();
-    let is_open = |n: usize| {
-        let member = cluster.members[n].as_ref().expect("a member");
-        member.node.topology(id).is_some_and(|topology| topology.phase != Phase::Restoring)
-    };
-    assert!(first.iter().all(|&n| !is_open(n)), "{}", cluster.state());
+    assert!(first.iter().all(|&n| !is_restored(&cluster, n)), "{}", cluster.state());
     start(&mut cluster, &stores[0], None, false);
     cluster.run(Duration::from_secs(5));
     for n in 0..30 {
@@ -186,8 +171,8 @@ fn write(value: Option<Bytes>) -> Action {
     Action::Write(Write { condition: Condition::Always, change, wants_previous: false })
 }
 
-/// Stops a cluster under load three times: at random moments members are told to stop, crash, or leave, and one joins. All
-/// acknowledged writes are read after the restart.
+/// Stops a cluster under load three times. At random moments each member learns of the stop; later each leaves, or one of them
+/// crashes. After each restart all acknowledged writes are read.
 pub(crate) fn check(seed: u64, is_told: bool) {
     let mut cluster = Cluster::new(seed, config());
     let count = 2 + cluster.rng.below(3) as usize;
@@ -226,7 +211,7 @@ fn stop(
         cluster.now + cluster.rng.duration(Duration::from_millis(least), Duration::from_millis(least + 120))
     };
     for &n in members {
-        // All are told before any leaves.
+        // The servers agree on the stop before the first one leaves.
         at.insert((moment(cluster, 0), n), "stopping");
         at.insert((moment(cluster, 150), n), if lost == Some(n) { "crash" } else { "leave" });
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_grid::{
     Action, CacheConfig, Change, Condition, Container, ContainerSettings, Lifetime, Limit, MemoryBound, Next,
-    OperationError, Outcome, Projection, Publication, ReadFrom, WhenFull, Write, Written,
+    OperationError, Outcome, Phase, Projection, Publication, ReadFrom, WhenFull, Write, Written,
 };
 use consort_sim::{Clocks, SimStore, StorageSettings, restore_container};
 use consort_store::{Durability, FileStore, FileStoreConfig, MemoryStore, SimDisk, Store};
@@ -90,6 +90,26 @@ pub(crate) fn fill(cluster: &mut Cluster, members: usize, count: usize) {
     for at in all {
         assert!(matches!(cluster.history[at].result, Some(Ok(_))), "{:?}", cluster.history[at]);
     }
+}
+
+pub(crate) fn start_all(cluster: &mut Cluster, stores: &[Arc<dyn Store>]) -> Vec<usize> {
+    stores.iter().map(|store| start(cluster, store, None, false)).collect()
+}
+
+/// Returns three members with stores, and this many keys.
+pub(crate) fn filled(seed: u64, keys: usize) -> (Cluster, Vec<Arc<dyn Store>>) {
+    let mut cluster = Cluster::new(seed, config());
+    let stores = memory_stores(3);
+    start_all(&mut cluster, &stores);
+    cluster.run(Duration::from_secs(2));
+    fill(&mut cluster, 3, keys);
+    (cluster, stores)
+}
+
+/// Whether a member serves the cache, after a restart with its store.
+pub(crate) fn is_restored(cluster: &Cluster, n: usize) -> bool {
+    let member = cluster.members[n].as_ref().expect("a member");
+    member.node.topology(cluster.cache()).is_some_and(|topology| topology.phase != Phase::Restoring)
 }
 
 pub(crate) fn stored(store: &Arc<dyn Store>) -> u64 {

@@ -14,7 +14,8 @@ use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Stor
 
 use crate::cluster::{Cluster, address};
 use crate::persistence::{
-    SEGMENTS, TIMEOUT, config, fill, get, key, memory_stores, put, remove, result, start, stored, value,
+    SEGMENTS, TIMEOUT, config, fill, filled, get, is_restored, key, memory_stores, put, remove, result,
+    start, start_all, stored, value,
 };
 use crate::seeds::every_seed;
 
@@ -31,30 +32,10 @@ fn open(disk: &SimDisk, durability: Durability) -> Arc<dyn Store> {
     }
 }
 
-fn is_open(cluster: &Cluster, n: usize) -> bool {
-    let cache = cluster.cache();
-    let member = cluster.members[n].as_ref().expect("a member");
-    member.node.topology(cache).is_some_and(|topology| topology.phase != Phase::Restoring)
-}
-
 fn crash_all(cluster: &mut Cluster) {
     for n in cluster.live_members() {
         cluster.crash(n);
     }
-}
-
-fn start_all(cluster: &mut Cluster, stores: &[Arc<dyn Store>]) -> Vec<usize> {
-    stores.iter().map(|store| start(cluster, store, None, false)).collect()
-}
-
-/// Returns three members with stores, and this many keys.
-fn filled(seed: u64, keys: usize) -> (Cluster, Vec<Arc<dyn Store>>) {
-    let mut cluster = Cluster::new(seed, config());
-    let stores = memory_stores(3);
-    start_all(&mut cluster, &stores);
-    cluster.run(Duration::from_secs(2));
-    fill(&mut cluster, 3, keys);
-    (cluster, stores)
 }
 
 #[test]
@@ -64,7 +45,7 @@ fn cold_start_restores_all_entries_once_all_members_have_returned() {
     crash_all(&mut cluster);
     let first = start_all(&mut cluster, &stores[..2]);
     cluster.run(Duration::from_secs(30));
-    assert!(first.iter().all(|&n| !is_open(&cluster, n)), "one is missing");
+    assert!(first.iter().all(|&n| !is_restored(&cluster, n)), "one is missing");
     let at = cluster.submit(first[0], key(3), Action::Read(ReadFrom::Nearest), Duration::from_secs(60));
     let last = start(&mut cluster, &stores[2], None, false);
     cluster.run(Duration::from_secs(3));
@@ -93,7 +74,7 @@ fn remaining_data_is_used_without_missing_members_on_request() {
     crash_all(&mut cluster);
     let back = start_all(&mut cluster, &stores[..2]);
     cluster.run(Duration::from_secs(2));
-    assert!(!is_open(&cluster, back[0]));
+    assert!(!is_restored(&cluster, back[0]));
     let cache = cluster.cache();
     cluster.with(back[1], |node, now| node.make_available(now, cache));
     cluster.run(Duration::from_secs(3));
@@ -124,7 +105,7 @@ fn a_member_that_had_gone_before_brings_nothing_back() {
     // The member that had stopped first is back first, and does not go on by itself.
     let stale = start(&mut cluster, &stores[0], None, false);
     cluster.run(Duration::from_secs(3));
-    assert!(!is_open(&cluster, stale));
+    assert!(!is_restored(&cluster, stale));
     start_all(&mut cluster, &stores[1..]);
     cluster.run(Duration::from_secs(5));
     assert!(cluster.is_settled(), "{}", cluster.state());
@@ -152,7 +133,7 @@ fn member_returning_from_another_partition_drops_that_partitions_entries() {
     crash_all(&mut cluster);
     let first = start_all(&mut cluster, &stores[..2]);
     cluster.run(Duration::from_secs(2));
-    assert!(first.iter().all(|&n| is_open(&cluster, n)), "{}", cluster.state());
+    assert!(first.iter().all(|&n| is_restored(&cluster, n)), "{}", cluster.state());
     start(&mut cluster, &stores[2], None, false);
     cluster.run(Duration::from_secs(3));
     assert!(cluster.is_settled(), "{}", cluster.state());
@@ -194,7 +175,7 @@ fn goes_on_alone(mut cluster: Cluster) -> bool {
     crash_all(&mut cluster);
     let back = start(&mut cluster, &stores[0], None, false);
     cluster.run(Duration::from_secs(3));
-    is_open(&cluster, back)
+    is_restored(&cluster, back)
 }
 
 #[test]
@@ -484,7 +465,7 @@ fn interrupted(seed: u64) {
         cluster.run(moment);
         let all = cluster.rng.chance(0.5);
         // Once the cache is open, more than half of the members have to stay, as always.
-        let has_begun = running.iter().flatten().any(|&n| is_open(&cluster, n));
+        let has_begun = running.iter().flatten().any(|&n| is_restored(&cluster, n));
         for place in &mut running {
             if all || !has_begun && cluster.rng.chance(0.4) {
                 place.take().into_iter().for_each(|n| cluster.crash(n));
@@ -494,7 +475,7 @@ fn interrupted(seed: u64) {
         let pause = cluster.rng.duration(Duration::from_millis(30), Duration::from_millis(100));
         cluster.run(pause);
         // The cache may have opened before the crash was detected, and then only first owners have all entries.
-        let has_begun = running.iter().flatten().any(|&n| is_open(&cluster, n));
+        let has_begun = running.iter().flatten().any(|&n| is_restored(&cluster, n));
         if has_begun && running.contains(&None) {
             crash_all(&mut cluster);
             running.fill(None);

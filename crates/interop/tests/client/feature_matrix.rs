@@ -9,7 +9,7 @@ use consort_client::{
     CounterValue, EntryEvent, Event, EventKind, Events, Filter, Lifetime, NearCacheConfig, ProtocolVersion,
     RawCache,
 };
-use consort_interop::{PATIENCE, eventually};
+use consort_interop::{PATIENCE, eventually, eventually_or};
 use tokio::time::timeout;
 
 use crate::chunked_values;
@@ -365,16 +365,16 @@ async fn near(client: &Client) {
 /// Waits until the near cache returns the value: after the invalidation, if it has the key.
 async fn reads(near: &Cache<u32, u32>, plain: &Cache<u32, u32>, key: u32, expected: Option<u32>) {
     let before = near.near_stats().unwrap();
-    let waiting = async {
-        while near.get(&key).await.unwrap() != expected {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    if timeout(PATIENCE, waiting).await.is_err() {
-        let at_server = plain.get(&key).await;
-        let after = near.near_stats();
-        panic!("{key} never becomes {expected:?}: server {at_server:?}, before {before:?}, now {after:?}");
-    }
+    eventually_or(
+        async || near.get(&key).await.unwrap() == expected,
+        async || {
+            let (at_server, after) = (plain.get(&key).await, near.near_stats());
+            format!(
+                "{key} never becomes {expected:?}: server {at_server:?}, before {before:?}, now {after:?}"
+            )
+        },
+    )
+    .await;
 }
 
 /// Returns whether the version has no filters: then a near cache receives all invalidations.

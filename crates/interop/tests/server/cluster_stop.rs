@@ -35,7 +35,7 @@ fn servers_end_together_and_return_with_their_entries() {
     in_own_network("cluster_stop::servers_end_together_and_return_with_their_entries", async {
         let data = std::env::temp_dir().join(format!("consort-cluster-stop-{}", std::process::id()));
         let data = data.display().to_string();
-        let servers = three_servers(&data);
+        let first = three_servers(&data);
         done(&[
             "create",
             "shop",
@@ -63,17 +63,25 @@ fn servers_end_together_and_return_with_their_entries() {
             .map(|(name, port)| format!("{name} has ended (127.0.0.1:{port})"))
             .collect();
         assert_eq!(ended, expected);
-        for mut server in servers {
-            server.wait_for_end();
-        }
-
-        let _servers = three_servers(&data);
+        // At once: when the command ends, members and clients find no port in use.
+        let servers = three_servers(&data);
         eventually("all are served", async || cache(&["size", "shop"]).0 == format!("{KEYS}\n")).await;
         for key in 0..KEYS {
             assert_eq!(done(&["get", "shop", &key.to_string()]).0, format!("value {key}"));
         }
         assert_eq!(PORTS.map(entries_here), before, "each server has the entries that it had");
         assert_eq!(done(&["size", "basket"]).0, "0\n", "a cache without a store is empty");
+        let stopped = Tool::run_consort(&["cluster", "stop", "--no-wait", "--json"]);
+        assert_eq!(
+            (stopped.status.code(), &stopped.stderr[..]),
+            (Some(0), &[][..]),
+            "it waits for no server"
+        );
+        let members: Value = serde_json::from_slice(&stopped.stdout).expect("JSON");
+        assert_eq!(members["members"].as_array().map(Vec::len), Some(3), "{members}");
+        for mut server in first.into_iter().chain(servers) {
+            server.wait_for_end();
+        }
         for port in PORTS {
             let _ = std::fs::remove_dir_all(format!("{data}-{port}"));
         }

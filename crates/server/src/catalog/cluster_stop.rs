@@ -101,10 +101,11 @@ impl ClusterStop {
             own.waiting.fetch_add(1, Ordering::AcqRel);
             let agreed = own.propose().await;
             own.waiting.fetch_sub(1, Ordering::AcqRel);
-            if agreed.is_err() {
-                own.withdraw().await;
+            match agreed {
+                // A write with an error may have taken effect.
+                Err(_) if own.withdraw().await => Ok(()),
+                agreed => agreed,
             }
-            agreed
         };
         tokio::spawn(agreeing).await.unwrap_or(Err(AdminError::StopNotAgreed))
     }
@@ -136,20 +137,26 @@ impl ClusterStop {
         Err(AdminError::StopNotAgreed)
     }
 
-    /// If this fails, too, the record is withdrawn with the next change of members or servers.
-    async fn withdraw(&self) {
+    /// Returns whether the servers have agreed all the same. If this fails, too, the record is withdrawn with the next change of
+    /// members or servers.
+    async fn withdraw(&self) -> bool {
         let withdrawing = async {
             let Some(text) = self.servers.with_read_from(ReadFrom::Primary).get(KEY).await? else {
-                return Ok(());
+                return Ok(false);
             };
-            if !StopRecord::from_text(&text).is_agreed {
+            let is_agreed = StopRecord::from_text(&text).is_agreed;
+            if !is_agreed {
                 self.servers.remove_if_value(KEY, &text).await?;
             }
-            Ok::<_, CacheError>(())
+            Ok::<_, CacheError>(is_agreed)
         };
-        if let Err(error) = withdrawing.await {
-            tracing::warn!(%error, "the stop of the cluster is not agreed, and could not be withdrawn: until it is, no entries are moved to new owners");
-        }
+        withdrawing.await.unwrap_or_else(|error| {
+            tracing::warn!(
+                %error,
+                "the stop of the cluster is not agreed, and could not be withdrawn: until it is, no entries are moved to new owners"
+            );
+            false
+        })
     }
 }
 
@@ -195,6 +202,18 @@ mod tests {
         assert!(matches!(refused, Err(AdminError::StopNotAgreed)), "{refused:?}");
         assert_eq!(record(&caches).await, None);
         assert!(!caches.stop.is_agreed());
+    }
+
+    #[tokio::test]
+    async fn stop_that_was_agreed_in_spite_of_an_error_is_not_withdrawn() {
+        let caches = single_member::caches("stop-in-spite", Arc::default()).await;
+        let own = caches.manager().address().to_string();
+        for is_agreed in [false, true] {
+            let text = StopRecord { asked: own.clone(), holding: Some(own.clone()), is_agreed }.to_text();
+            caches.servers.put(KEY, &text).await.unwrap();
+            assert_eq!(caches.stop.withdraw().await, is_agreed);
+            assert_eq!(record(&caches).await.is_some(), is_agreed);
+        }
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::catalog::caches::Caches;
 use crate::connection::handshake_pool::{HandshakePool, Serving};
@@ -204,11 +204,17 @@ impl Acceptor {
         }
     }
 
-    /// Accepts no more connections. If there are other servers, executes requests until the clients have moved. Then waits until
-    /// all requests are answered, but not for clients that do not read their responses.
-    pub(crate) async fn drain(self, has_others: bool) {
+    /// Serves no more connections. If there are other servers, executes requests until the clients have moved. Then waits until
+    /// all requests are answered, but not for clients that do not read their responses. The port is closed at once, or, with a set
+    /// of tasks, kept until these end: then each new connection is closed.
+    pub(crate) async fn drain(self, has_others: bool, port_keepers: Option<&mut JoinSet<Infallible>>) {
         let Self { listener, health, mut handshake_pool, mut connections, stage, .. } = self;
-        drop((listener, health));
+        drop(health);
+        if let Some(port_keepers) = port_keepers {
+            port_keepers.spawn(close_new_connections(listener));
+        } else {
+            drop(listener);
+        }
         if has_others {
             stage.send_replace(Stage::Draining);
             let _ = timeout(MOVE_TIME_MAX, wait_until_moved(&mut handshake_pool, &mut connections)).await;
@@ -219,6 +225,15 @@ impl Acceptor {
         }
         handshake_pool.shutdown().await;
         connections.shutdown().await;
+    }
+}
+
+async fn close_new_connections(listener: TcpListener) -> Infallible {
+    loop {
+        if listener.accept().await.is_err() {
+            // Usually for lack of descriptors.
+            sleep(ACCEPT_RETRY_DELAY).await;
+        }
     }
 }
 
@@ -322,6 +337,25 @@ mod tests {
         acceptor.connections_max = connections_max;
         acceptor.handshake_pool.age_min = std::time::Duration::ZERO;
         (acceptor, visitors)
+    }
+
+    #[tokio::test]
+    async fn port_is_closed_at_once_or_kept_without_service() {
+        for is_kept in [false, true] {
+            let (acceptor, [clients, _]) = limited_acceptor(8).await;
+            let mut port_keepers = JoinSet::new();
+            acceptor.drain(false, is_kept.then_some(&mut port_keepers)).await;
+            match TcpStream::connect(clients.at).await {
+                Ok(mut stream) => {
+                    assert!(is_kept);
+                    // Closed, or reset.
+                    assert_eq!(stream.read(&mut [0; 1]).await.unwrap_or_default(), 0);
+                }
+                Err(_) => assert!(!is_kept),
+            }
+            port_keepers.shutdown().await;
+            assert!(TcpStream::connect(clients.at).await.is_err());
+        }
     }
 
     #[tokio::test]
