@@ -34,14 +34,14 @@ pub async fn eventually(condition: &str, holds: impl AsyncFnMut() -> bool) {
 /// # Panics
 ///
 /// If the condition does not hold within [`PATIENCE`].
-pub async fn eventually_or(mut holds: impl AsyncFnMut() -> bool, why_not: impl AsyncFnOnce() -> String) {
+pub async fn eventually_or(mut holds: impl AsyncFnMut() -> bool, failure_text: impl AsyncFnOnce() -> String) {
     let waiting = async {
         while !holds().await {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
     if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
-        panic!("{}", why_not().await);
+        panic!("{}", failure_text().await);
     }
 }
 

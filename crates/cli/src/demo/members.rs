@@ -39,7 +39,7 @@ pub(super) async fn run(join: &Join, settings: &Settings) -> anyhow::Result<bool
     println!("\n{}.", verdict.text(grid.wanted(OWNERS)));
     print!("\n{table}");
     grid.close().await;
-    let failed: u64 = calm.iter().chain(&storm).map(Figures::failed).sum();
+    let failed: u64 = calm.iter().chain(&storm).map(|own| own.failed() + own.uncertain).sum();
     println!("\n{} operations have failed.", grouped(failed as f64));
     Ok(failed == 0 && verdict.is_good() && calm.len() == MEMBERS && storm.len() == MEMBERS - 1)
 }
