@@ -22,6 +22,8 @@ mod checks;
 mod connection_faults;
 #[cfg(test)]
 mod crossed_coordinators_tests;
+#[cfg(test)]
+mod discovery_tests;
 mod effects;
 mod faults;
 pub mod grid;

@@ -232,6 +232,25 @@ impl Discovery {
         }
         let data = Self::own_data(cx, None);
         self.answer_to(cx, Some(src.clone()), &[data]);
+        if !header.initial_discovery && wanted.is_empty() {
+            self.name_coordinator(cx, src);
+        }
+    }
+
+    /// Answers a member of another view also for the coordinator of this one. Two coordinators of which neither is among the
+    /// initial hosts know only members that both can reach, and would take these from each other by merges without end.
+    fn name_coordinator(&self, cx: &mut Cx<'_>, src: &Address) {
+        let Some(view) = cx.view().filter(|view| self.source.needs_dissemination() && !view.contains(src))
+        else {
+            return;
+        };
+        let Some(coordinator) = view.coordinator().filter(|member| !cx.is_local(member)) else { return };
+        let data = Self::member_data(cx, view, coordinator);
+        let book = &cx.shared().book;
+        // At the place of a coordinator that has just ended, the member that asks may have started.
+        if data.phys.is_some() && data.phys != book.phys(src) {
+            self.answer_to(cx, Some(src.clone()), &[data]);
+        }
     }
 
     fn arm_stagger(&self, cx: &mut Cx<'_>) {
@@ -246,17 +265,22 @@ impl Discovery {
         let mut all = vec![Self::own_data(cx, None)];
         let Some(view) = cx.view() else { return all };
         for member in view.members().iter().filter(|member| !cx.is_local(member)) {
-            let book = &cx.shared().book;
-            all.push(PingData {
-                sender: member.clone(),
-                is_server: true,
-                is_coordinator: view.coordinator() == Some(member),
-                name: book.name(member).cloned(),
-                phys: book.phys(member),
-                wanted: None,
-            });
+            all.push(Self::member_data(cx, view, member));
         }
         all
+    }
+
+    /// Returns what this member knows of another member of its view.
+    fn member_data(cx: &Cx<'_>, view: &View, member: &Address) -> PingData {
+        let book = &cx.shared().book;
+        PingData {
+            sender: member.clone(),
+            is_server: true,
+            is_coordinator: view.coordinator() == Some(member),
+            name: book.name(member).cloned(),
+            phys: book.phys(member),
+            wanted: None,
+        }
     }
 
     /// Records data about a member, from itself (`is_own_word`) or from another.

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::Payload;
 use crate::harness::{Harness, member, phys, view};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -104,6 +105,52 @@ fn the_response_says_whether_this_member_is_coordinator() {
     let sent = harness.take_down();
     let data = wire::decode_ping_data(sent[0].payload_bytes().unwrap()).unwrap();
     assert!(data[0].is_coordinator);
+}
+
+/// Returns the members whose data the local member sends for a request of MERGE3.
+fn answered_for(harness: &mut Harness, from: u64, is_initial: bool) -> Vec<Address> {
+    let mut request = request(from, "demo", None);
+    let header =
+        PingHeader { kind: PingKind::Request, cluster: Some("demo".into()), initial_discovery: is_initial };
+    request.headers.take(ProtocolId::TCPPING);
+    harness.up(request.with_header(ProtocolId::TCPPING, HeaderBody::Ping(Box::new(header))));
+    let sent = harness.take_down();
+    assert!(sent.iter().all(|message| message.dest == Some(member(from))), "{sent:?}");
+    let data =
+        sent.iter().flat_map(|message| wire::decode_ping_data(message.payload_bytes().unwrap()).unwrap());
+    data.map(|data| data.sender).collect()
+}
+
+#[test]
+fn member_of_another_view_also_learns_of_the_coordinator() {
+    let mut harness = tcpping();
+    harness.learn(4).learn(5);
+    harness.install(view(1, &[4, 1, 5]));
+    harness.take_down();
+    assert_eq!(answered_for(&mut harness, 2, false), [member(1), member(4)]);
+    assert_eq!(answered_for(&mut harness, 2, true), [member(1)], "joiners ask coordinators themselves");
+    assert_eq!(
+        answered_for(&mut harness, 5, false),
+        [member(1)],
+        "a member of the view knows its coordinator"
+    );
+    harness.install(view(2, &[1, 4, 5]));
+    harness.take_down();
+    assert_eq!(answered_for(&mut harness, 2, false), [member(1)], "the coordinator answers for itself");
+}
+
+#[test]
+fn process_at_the_place_of_an_ended_coordinator_does_not_learn_of_that() {
+    let mut harness = tcpping();
+    harness.install(view(1, &[4, 1]));
+    for (place, answered) in [(phys(2), vec![member(1)]), (phys(4), vec![member(1), member(4)])] {
+        let mut message = response(4, true);
+        let mut data = wire::decode_ping_data(message.payload_bytes().unwrap()).unwrap();
+        data[0].phys = Some(place);
+        message.payload = Payload::Bytes(Some(wire::encode_ping_data(&data)));
+        harness.up(message).take_down();
+        assert_eq!(answered_for(&mut harness, 2, false), answered);
+    }
 }
 
 #[test]
