@@ -111,6 +111,10 @@ pub(crate) struct ServerCommand {
     /// Serve /health on this port, too: HTTP without TLS, independent of the clients' port. For probes
     #[arg(long, value_name = "PORT")]
     health_port: Option<u16>,
+    /// After consort cluster stop, keep the process until SIGTERM: alive and not ready for probes, with no clients and no member.
+    /// For supervisors that start ended processes again, such as Kubernetes
+    #[arg(long, requires = "health_port")]
+    stay_after_stop: bool,
     /// Limit of connections per client address (IPv6: per /64 network); 0: no limit. Clients behind a proxy or gateway share
     /// its address. Connections from this host have no limit.
     #[arg(long, value_name = "NUMBER", default_value_t = 4096)]
@@ -501,6 +505,9 @@ impl ServerCommand {
         builder = self.with_addresses(builder).connections_per_address(self.connections_per_address);
         if let Some(port) = self.health_port {
             builder = builder.health_port(port);
+        }
+        if self.stay_after_stop {
+            builder = builder.stay_after_cluster_stop();
         }
         if let Some(seconds) = self.recovery_timeout {
             builder = builder.recovery_timeout(Duration::from_secs(seconds.into()));

@@ -1,6 +1,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::catalog::default_cache;
 use crate::catalog::definition::CacheDefinitions;
 use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
 use crate::catalog::{cluster_log, stats_publisher};
-use crate::connection::acceptor::Acceptor;
+use crate::connection::acceptor::{Acceptor, KeptPorts};
 use crate::connection::handshake_pool::HandshakePool;
 use crate::limits::{ACCEPT_BACKLOG, CONNECTIONS_PER_ADDRESS_MAX};
 use crate::memory::Memory;
@@ -75,6 +76,7 @@ pub struct ServerBuilder {
     pub(crate) host: String,
     pub(crate) port: u16,
     health_port: Option<u16>,
+    stays_after_stop: bool,
     connections_per_address: usize,
     pub(crate) advertised: Option<String>,
     pub(crate) advertised_port: Option<u16>,
@@ -93,6 +95,7 @@ impl Default for ServerBuilder {
             host: "127.0.0.1".to_owned(),
             port: 11222,
             health_port: None,
+            stays_after_stop: false,
             connections_per_address: CONNECTIONS_PER_ADDRESS_MAX,
             advertised: None,
             advertised_port: None,
@@ -126,6 +129,14 @@ impl ServerBuilder {
     #[must_use]
     pub const fn health_port(mut self, port: u16) -> Self {
         self.health_port = Some(port);
+        self
+    }
+
+    /// Keeps [`Server::serve_until`] running until its `end` after an operator has stopped all servers: the health port answers that
+    /// the server is alive and not ready. For supervisors that start ended processes again, such as Kubernetes.
+    #[must_use]
+    pub const fn stay_after_cluster_stop(mut self) -> Self {
+        self.stays_after_stop = true;
         self
     }
 
@@ -355,7 +366,8 @@ impl ServerBuilder {
             // New connections are accepted meanwhile, and clients wait.
             never = acceptor.run() => match never {},
         };
-        Ok(Server { address, health_address, caches: Arc::new(caches), security, acceptor })
+        let stays_after_stop = self.stays_after_stop;
+        Ok(Server { address, health_address, stays_after_stop, caches: Arc::new(caches), security, acceptor })
     }
 }
 
@@ -396,6 +408,7 @@ async fn open(
 pub struct Server {
     address: SocketAddr,
     health_address: Option<SocketAddr>,
+    stays_after_stop: bool,
     caches: Arc<Caches>,
     security: Arc<Security>,
     acceptor: Acceptor,
@@ -437,15 +450,17 @@ impl Server {
         self.security.tls.clone().map(TlsHandle::new)
     }
 
-    /// Serves clients until `end` completes, or until an operator stops all servers. Then the server moves clients to others while it still executes their requests. It
-    /// closes each connection when its requests are answered, hands over entries that only it has, unless all stop, and leaves. If this future is
-    /// dropped before, the server ends as after a crash.
+    /// Serves clients until `end` completes, or until an operator stops all servers. Then the server moves clients to others while it
+    /// still executes their requests. It closes each connection when its requests are answered, hands over entries that only it has,
+    /// unless all stop, and leaves. After a stop of all servers this completes at once, or with `end`
+    /// ([`ServerBuilder::stay_after_cluster_stop`]). If this future is dropped before, the server ends as after a crash.
     ///
     /// # Errors
     ///
     /// [`HandoverTimeout`], if the other servers may not have all entries.
     pub async fn serve_until(self, end: impl Future<Output = ()>) -> Result<(), HandoverTimeout> {
-        let Self { caches, mut acceptor, .. } = self;
+        let Self { caches, mut acceptor, stays_after_stop, .. } = self;
+        let mut end = pin!(end);
         // The task ends with this future, as the connections do, also if this future is dropped.
         let mut following = JoinSet::new();
         following.spawn({
@@ -460,22 +475,30 @@ impl Server {
             }
         });
         acceptor.start_serving(caches.clone());
-        tokio::select! {
-            () = end => {}
+        let is_ended = tokio::select! {
+            () = &mut end => true,
             () = caches.stop.agreed() => {
                 tracing::info!("all servers of the cluster stop, as an operator has asked: answering requests and leaving");
+                false
             }
             never = acceptor.run() => match never {},
-        }
+        };
         let has_others = tokio::select! {
             has_others = caches.withdraw() => has_others,
             never = acceptor.run() => match never {},
         };
-        // A port that accepts no connections says that the server has ended.
-        let mut port_keepers = JoinSet::new();
-        acceptor.drain(has_others, caches.stop.is_agreed().then_some(&mut port_keepers)).await;
+        let mut kept = KeptPorts::default();
+        acceptor.drain(has_others, caches.stop.is_agreed().then_some(&mut kept)).await;
         following.shutdown().await;
         // Requests that were abandoned may use the caches for a moment more.
-        caches.end().await
+        let left = caches.end().await;
+        kept.clients.shutdown().await;
+        if stays_after_stop && !is_ended {
+            tracing::info!(
+                "stopped with all servers of the cluster; the process stays until its end is requested"
+            );
+            end.await;
+        }
+        left
     }
 }

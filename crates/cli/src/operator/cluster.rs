@@ -59,8 +59,9 @@ enum Verb {
     ///
     /// Clients' requests are answered; then all servers end together, and no entries are moved. Entries of caches with stores stay on
     /// the disks of their servers, also with passivation and write-behind; entries of all other caches are lost. At the restart,
-    /// caches with stores serve when all servers of this moment are back. The servers' exit codes are 0: a supervisor that starts ended servers
-    /// again, as Kubernetes does, makes this a restart of the cluster. If the servers do not agree, none stops.
+    /// caches with stores serve when all servers of this moment are back. The servers' exit codes are 0: a supervisor that starts ended
+    /// servers again makes this a restart of the cluster, unless they have --stay-after-stop, as in the chart for Kubernetes. If the
+    /// servers do not agree, none stops.
     Stop {
         /// Return once the servers have agreed, without waiting for their end
         #[arg(long)]

@@ -103,7 +103,11 @@ impl Drop for Pods {
 impl Pod {
     /// Returns the HTTP status and content, if the server responds.
     async fn ask(&self, path: &str) -> Option<(u16, String)> {
-        let mut stream = tokio::net::TcpStream::connect((self.ip, 11222)).await.ok()?;
+        self.ask_at(11222, path).await
+    }
+
+    async fn ask_at(&self, port: u16, path: &str) -> Option<(u16, String)> {
+        let mut stream = tokio::net::TcpStream::connect((self.ip, port)).await.ok()?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.ok()?;
@@ -114,8 +118,8 @@ impl Pod {
     /// As the kubelet does it.
     async fn probe(&self, chart: &Chart, probe: &str) -> bool {
         let get = &chart.container()[probe]["httpGet"];
-        assert_eq!((get["port"].as_str(), get["scheme"].as_str()), (Some("hotrod"), Some("HTTP")));
-        let answer = self.ask(get["path"].as_str().expect("a path")).await;
+        assert_eq!((get["port"].as_str(), get["scheme"].as_str()), (Some("health"), Some("HTTP")));
+        let answer = self.ask_at(11223, get["path"].as_str().expect("a path")).await;
         answer.is_some_and(|(code, _)| (200..400).contains(&code))
     }
 

@@ -320,9 +320,15 @@ fn probes_ask_in_the_way_that_is_answered() {
         let container = Chart::of(values).container().clone();
         ["startupProbe", "livenessProbe", "readinessProbe"].map(|name| container[name].clone())
     };
-    for (values, scheme) in [(&[] as &[&str], json!("HTTP")), (&[TLS], json!("HTTPS"))] {
+    const SHARED: &str = "probes.healthPort=0";
+    for (values, scheme, port) in [
+        (&[SHARED] as &[&str], "HTTP", "hotrod"),
+        (&[SHARED, TLS], "HTTPS", "hotrod"),
+        (&[], "HTTP", "health"),
+        (&[TLS], "HTTP", "health"),
+    ] {
         let asks = probes(values).map(|probe| probe["httpGet"].clone());
-        assert!(asks.iter().all(|ask| ask["scheme"] == scheme), "{asks:?}");
+        assert!(asks.iter().all(|ask| ask["scheme"] == scheme && ask["port"] == port), "{asks:?}");
         // A server that waits for others is alive, and its probe does not restart it.
         let paths = asks.map(|ask| ask["path"].clone());
         assert_eq!(paths, ["/health/live", "/health/live", "/health/ready"].map(Value::from));
@@ -334,9 +340,15 @@ fn probes_ask_in_the_way_that_is_answered() {
     assert!(seconds(&startup) >= 600, "{startup}");
     // The kubelet has no certificate to show.
     let needed = r#"tls={"secretName": "t", "clients": {"secretName": "c", "required": true}}"#;
-    for probe in probes(&[needed]) {
+    for probe in probes(&[SHARED, needed]) {
         assert!(probe["httpGet"].is_null() && probe["tcpSocket"]["port"] == "hotrod", "{probe}");
     }
+    for probe in probes(&[needed]) {
+        assert_eq!(probe["httpGet"]["port"], "health", "{probe}");
+    }
+    // Only where probes can be answered without clients does a stopped server stay.
+    let stays = |values: &[&str]| Chart::of(values).arguments().contains(&"--stay-after-stop");
+    assert!(stays(&[]) && !stays(&[SHARED]));
 }
 
 #[test]

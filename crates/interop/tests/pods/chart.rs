@@ -1,5 +1,5 @@
-//! The chart on nodes, under the strictest rules for pods: a rolling restart under load, a drained node, a killed server, and a node
-//! that is cut off.
+//! The chart on nodes, under the strictest rules for pods: a rolling restart under load, a drained node, a killed server, a node that is
+//! cut off, and a stop of the cluster.
 
 use std::process::Command;
 
@@ -42,6 +42,7 @@ fn servers_are_restarted_drained_and_killed_under_restricted_pod_security() {
     drain(&release);
     kill(&release);
     cut_off(&release);
+    stop(&release);
 }
 
 /// Clients outside are sent to a port of each node, which leads to the member of that node.
@@ -89,5 +90,24 @@ fn cut_off(release: &Release) {
     link("up");
     // Routes go with a link that is down.
     succeed(CLUSTER.command("ip").args(["-n", &node, "route", "replace", "default", "via", "10.0.0.1"]));
+    release.until_members("grid-consort-0", 3);
+}
+
+/// Kubernetes does not start the stopped servers again: they wait for the end of their pods.
+fn stop(release: &Release) {
+    let pods =
+        |output: &str| release.namespace.run(&["get", "pods", &format!("--selector={MEMBERS}"), output]);
+    let restarts = "--output=jsonpath={.items[*].status.containerStatuses[0].restartCount}";
+    let before = pods(restarts);
+    let stopped = release.namespace.run(&["exec", "grid-consort-0", "--", "consort", "cluster", "stop"]);
+    assert!(stopped.contains("3 members") && stopped.contains("all servers stop"), "{stopped}");
+    let ready = "--output=jsonpath={.items[*].status.containerStatuses[0].ready}";
+    release.namespace.until("pods that are not ready", || pods(ready).trim() == "false false false");
+    let state = "--output=jsonpath={.items[*].status.containerStatuses[0].state.running}";
+    assert_eq!(pods(state).matches("startedAt").count(), 3, "they run");
+    assert_eq!(pods(restarts), before);
+    release.namespace.run(&["scale", SET, "--replicas=0"]);
+    release.namespace.until("no pods", || pods("--output=name").trim().is_empty());
+    release.namespace.run(&["scale", SET, "--replicas=3"]);
     release.until_members("grid-consort-0", 3);
 }

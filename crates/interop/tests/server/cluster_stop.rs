@@ -2,22 +2,32 @@
 
 use consort_interop::{Tool, eventually, in_own_network};
 use serde_json::Value;
+use tokio::net::TcpStream;
 
-use super::{cache, done};
+use super::{cache, done, of_http};
 
 const PORTS: [&str; 3] = ["11222", "11322", "11422"];
 const KEYS: usize = 60;
 
-fn begin(name: &str, port: &str, data: &str) -> Tool {
+fn begin(name: &str, port: &str, data: &str, options: &[&str]) -> Tool {
     let hosts = "-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]";
     let (name, data) = (format!("--name={name}"), format!("--data={data}-{port}"));
-    Tool::consort(&["server", "--cluster=stopped", "--bind=127.0.0.1", hosts, &name, "--port", port, &data])
+    let own = ["server", "--cluster=stopped", "--bind=127.0.0.1", hosts, &name, "--port", port, &data];
+    Tool::consort(&[&own, options].concat())
+}
+
+fn health_port(port: &str) -> u16 {
+    port.parse::<u16>().expect("a port") + 1
 }
 
 /// Three servers that return with their data, each when the others are back.
-fn three_servers(data: &str) -> Vec<Tool> {
-    let mut all: Vec<Tool> =
-        ["A", "B", "C"].into_iter().zip(PORTS).map(|(name, port)| begin(name, port, data)).collect();
+fn three_servers(data: &str, stay: bool) -> Vec<Tool> {
+    let begin = |(name, port): (&str, &str)| {
+        let health = format!("--health-port={}", health_port(port));
+        let options = [&health[..], "--stay-after-stop"];
+        begin(name, port, data, if stay { &options } else { &[] })
+    };
+    let mut all: Vec<Tool> = ["A", "B", "C"].into_iter().zip(PORTS).map(begin).collect();
     all.iter_mut().for_each(|server| _ = server.wait_for(&["Hot Rod on"]));
     all
 }
@@ -35,7 +45,7 @@ fn servers_end_together_and_return_with_their_entries() {
     in_own_network("cluster_stop::servers_end_together_and_return_with_their_entries", async {
         let data = std::env::temp_dir().join(format!("consort-cluster-stop-{}", std::process::id()));
         let data = data.display().to_string();
-        let first = three_servers(&data);
+        let first = three_servers(&data, false);
         done(&[
             "create",
             "shop",
@@ -64,13 +74,15 @@ fn servers_end_together_and_return_with_their_entries() {
             .collect();
         assert_eq!(ended, expected);
         // At once: when the command ends, members and clients find no port in use.
-        let servers = three_servers(&data);
+        let servers = three_servers(&data, true);
         eventually("all are served", async || cache(&["size", "shop"]).0 == format!("{KEYS}\n")).await;
         for key in 0..KEYS {
             assert_eq!(done(&["get", "shop", &key.to_string()]).0, format!("value {key}"));
         }
         assert_eq!(PORTS.map(entries_here), before, "each server has the entries that it had");
         assert_eq!(done(&["size", "basket"]).0, "0\n", "a cache without a store is empty");
+        first.into_iter().for_each(|mut server| server.wait_for_end());
+
         let stopped = Tool::run_consort(&["cluster", "stop", "--no-wait", "--json"]);
         assert_eq!(
             (stopped.status.code(), &stopped.stderr[..]),
@@ -79,8 +91,20 @@ fn servers_end_together_and_return_with_their_entries() {
         );
         let members: Value = serde_json::from_slice(&stopped.stdout).expect("JSON");
         assert_eq!(members["members"].as_array().map(Vec::len), Some(3), "{members}");
-        for mut server in first.into_iter().chain(servers) {
-            server.wait_for_end();
+        // A supervisor would start them again if they ended.
+        for (mut server, port) in servers.into_iter().zip(PORTS) {
+            server.wait_for(&["stopped with all servers of the cluster", "stays"]);
+            for (path, answer) in
+                [("/health", "STOPPED"), ("/health/live", "live"), ("/health/ready", "STOPPED")]
+            {
+                let found = of_http(health_port(port), path).await;
+                assert!(found.ends_with(&format!("\r\n\r\n{answer}")), "{path}: {found}");
+            }
+            assert!(
+                TcpStream::connect(format!("127.0.0.1:{port}")).await.is_err(),
+                "clients find a server at {port}"
+            );
+            server.terminate();
         }
         for port in PORTS {
             let _ = std::fs::remove_dir_all(format!("{data}-{port}"));

@@ -16,6 +16,7 @@ use crate::catalog::caches::Caches;
 use crate::connection::handshake_pool::{HandshakePool, Serving};
 use crate::connection::{self, AcceptedConnection, descriptors};
 use crate::http::health_port::HealthPort;
+use crate::http::not_ready::NotServing;
 use crate::limits::{
     ACCEPT_BATCH_MAX, ACCEPT_RETRY_DELAY, CONNECTIONS_RESERVED, DRAIN_TIME_MAX, KEEPALIVE_AFTER,
     KEEPALIVE_ATTEMPTS, KEEPALIVE_INTERVAL, MOVE_TIME_MAX,
@@ -96,7 +97,8 @@ impl Acceptor {
                 accepted = HealthPort::accept(self.health.as_ref()), if paused_until.is_none() => match accepted {
                     Ok(stream) => {
                         if let Some(port) = &mut self.health {
-                            port.serve(stream, &self.security, &self.caches, &self.stage);
+                            let caches = self.caches.borrow().clone().ok_or(NotServing::Starting);
+                            port.serve(stream, &self.security, caches, &self.stage);
                         }
                     }
                     Err(error) => self.pause(&error),
@@ -205,15 +207,18 @@ impl Acceptor {
     }
 
     /// Serves no more connections. If there are other servers, executes requests until the clients have moved. Then waits until
-    /// all requests are answered, but not for clients that do not read their responses. The port is closed at once, or, with a set
-    /// of tasks, kept until these end: then each new connection is closed.
-    pub(crate) async fn drain(self, has_others: bool, port_keepers: Option<&mut JoinSet<Infallible>>) {
-        let Self { listener, health, mut handshake_pool, mut connections, stage, .. } = self;
-        drop(health);
-        if let Some(port_keepers) = port_keepers {
-            port_keepers.spawn(close_new_connections(listener));
-        } else {
-            drop(listener);
+    /// all requests are answered, but not for clients that do not read their responses. The ports are closed at once, unless they
+    /// are kept.
+    pub(crate) async fn drain(self, has_others: bool, kept: Option<&mut KeptPorts>) {
+        let Self { listener, health, security, mut handshake_pool, mut connections, stage, .. } = self;
+        match kept {
+            Some(kept) => {
+                kept.clients.spawn(close_new_connections(listener));
+                if let Some(port) = health {
+                    kept.health.spawn(port.answer_as_stopped(security));
+                }
+            }
+            None => drop((listener, health)),
         }
         if has_others {
             stage.send_replace(Stage::Draining);
@@ -226,6 +231,15 @@ impl Acceptor {
         handshake_pool.shutdown().await;
         connections.shutdown().await;
     }
+}
+
+/// The ports of a server that stops with its cluster. They are closed with these tasks.
+#[derive(Default)]
+pub(crate) struct KeptPorts {
+    /// Each new connection is closed. A port that accepts none says that the server has left.
+    pub(crate) clients: JoinSet<Infallible>,
+    /// The server is alive, and not ready.
+    pub(crate) health: JoinSet<Infallible>,
 }
 
 async fn close_new_connections(listener: TcpListener) -> Infallible {
@@ -342,9 +356,9 @@ mod tests {
     #[tokio::test]
     async fn port_is_closed_at_once_or_kept_without_service() {
         for is_kept in [false, true] {
-            let (acceptor, [clients, _]) = limited_acceptor(8).await;
-            let mut port_keepers = JoinSet::new();
-            acceptor.drain(false, is_kept.then_some(&mut port_keepers)).await;
+            let (acceptor, [clients, health]) = limited_acceptor(8).await;
+            let mut kept = KeptPorts::default();
+            acceptor.drain(false, is_kept.then_some(&mut kept)).await;
             match TcpStream::connect(clients.at).await {
                 Ok(mut stream) => {
                     assert!(is_kept);
@@ -353,8 +367,23 @@ mod tests {
                 }
                 Err(_) => assert!(!is_kept),
             }
-            port_keepers.shutdown().await;
+            kept.clients.shutdown().await;
             assert!(TcpStream::connect(clients.at).await.is_err());
+            assert_eq!(TcpStream::connect(health.at).await.is_ok(), is_kept);
+            if is_kept {
+                for (path, code, text) in [
+                    ("/health", "200 OK", "STOPPED"),
+                    ("/health/live", "200 OK", "live"),
+                    ("/health/ready", "503 Service Unavailable", "STOPPED"),
+                    ("/health/started", "503 Service Unavailable", "waits for SIGTERM"),
+                ] {
+                    let answer = health.ask("GET", path).await;
+                    assert!(answer.starts_with(&format!("HTTP/1.1 {code}\r\n")), "{path}: {answer}");
+                    assert!(answer.trim_end().ends_with(text), "{path}: {answer}");
+                }
+            }
+            kept.health.shutdown().await;
+            assert!(TcpStream::connect(health.at).await.is_err());
         }
     }
 

@@ -39,6 +39,7 @@ use crate::connection::transfer_time::{Alarm, Transfer};
 use crate::connection::turn::Turn;
 use crate::connection::without_tls::response_without_tls;
 use crate::events::push::Push;
+use crate::http::not_ready::NotServing;
 use crate::http::{self, HttpConnection};
 use crate::limits::{
     CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_BYTES_INITIAL, EXPECTED_BYTES_MAX, LARGE_REQUEST_BYTES,
@@ -102,7 +103,7 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
     };
     let served = caches.borrow().clone();
     if http::begins_with(first) {
-        let (caches, security) = (served.as_deref(), &*security);
+        let (caches, security) = (served.as_deref().ok_or(NotServing::Starting), &*security);
         let visitor = HttpConnection {
             caches,
             security,

@@ -1,6 +1,7 @@
 //! A port for monitoring that client connections cannot exhaust: health in HTTP without TLS.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
@@ -8,11 +9,12 @@ use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::catalog::caches::Caches;
 use crate::http::HttpConnection;
-use crate::limits::{HANDSHAKE_TIMEOUT, HEALTH_CONNECTIONS_MAX};
+use crate::http::not_ready::NotServing;
+use crate::limits::{ACCEPT_RETRY_DELAY, HANDSHAKE_TIMEOUT, HEALTH_CONNECTIONS_MAX};
 use crate::security::Security;
 use crate::shutdown::Stage;
 use crate::transport::socket::Stream;
@@ -40,7 +42,7 @@ impl HealthPort {
         &mut self,
         stream: TcpStream,
         security: &Arc<Security>,
-        caches: &watch::Sender<Option<Arc<Caches>>>,
+        caches: Result<Arc<Caches>, NotServing>,
         stage: &watch::Sender<Stage>,
     ) {
         while self.connections.try_join_next().is_some() {}
@@ -50,22 +52,34 @@ impl HealthPort {
         {
             oldest.abort();
         }
-        let answering = answer(stream, security.clone(), caches.borrow().clone(), stage.subscribe());
+        let answering = answer(stream, security.clone(), caches, stage.subscribe());
         self.tasks.push_back(self.connections.spawn(answering));
+    }
+
+    /// Answers that the server has stopped with its cluster.
+    pub(crate) async fn answer_as_stopped(mut self, security: Arc<Security>) -> Infallible {
+        let stage = watch::Sender::new(Stage::Serving);
+        loop {
+            match Self::accept(Some(&self)).await {
+                Ok(stream) => self.serve(stream, &security, Err(NotServing::Stopped), &stage),
+                // Usually for lack of descriptors.
+                Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
+            }
+        }
     }
 }
 
 async fn answer(
     stream: TcpStream,
     security: Arc<Security>,
-    caches: Option<Arc<Caches>>,
+    caches: Result<Arc<Caches>, NotServing>,
     mut ending: watch::Receiver<Stage>,
 ) {
     let peer = stream.peer_addr().ok();
     let mut stream = Stream::Plain(stream);
     let (from, to) = stream.split();
     let visitor = HttpConnection {
-        caches: caches.as_deref(),
+        caches: caches.as_deref().map_err(|state| *state),
         security: &security,
         peer,
         certificate: None,

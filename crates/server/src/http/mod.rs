@@ -10,7 +10,7 @@ mod exposition;
 mod head;
 mod health;
 mod metrics;
-mod not_ready;
+pub(crate) mod not_ready;
 mod process;
 mod reply;
 
@@ -27,6 +27,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use self::credentials::Credentials;
 use self::head::{Head, HeadError, Method};
 use self::health::Health;
+use self::not_ready::NotServing;
 use self::reply::{Code, JSON, Reply, TEXT};
 use crate::catalog::caches::Caches;
 use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNREAD_EVENT_TIMEOUT};
@@ -104,7 +105,7 @@ async fn stack_counts(caches: &Caches) -> Vec<metrics::StackMetric> {
 }
 
 pub(crate) struct HttpConnection<'a> {
-    pub(crate) caches: Option<&'a Caches>,
+    pub(crate) caches: Result<&'a Caches, NotServing>,
     pub(crate) security: &'a Security,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) certificate: Option<Arc<str>>,
@@ -170,7 +171,7 @@ impl HttpConnection<'_> {
             self.input = BytesMut::new();
         }
         let (reply, held, is_last) = match self.caches {
-            Some(caches) => {
+            Ok(caches) => {
                 caches.telemetry.http_requests.one();
                 let (reply, held) = self.answer(caches, &head).await;
                 // A failed authentication closes the connection, so that each guess of a password needs a new one.
@@ -178,7 +179,7 @@ impl HttpConnection<'_> {
                 (reply, held, head.is_last || is_guess)
             }
             // The connection closes, because the server may serve by the next request.
-            None => (not_ready::reply(&head), None, true),
+            Err(state) => (not_ready::reply(&head, state), None, true),
         };
         Ok(Some((reply.into_bytes(head.method != Method::Head, is_last), held, is_last)))
     }
