@@ -322,6 +322,32 @@ for_each_stack! { files:
     files_with_a_consort_coordinator "tcp.xml" false,
 }
 
+/// Coordinators of which each knows only a Consort member that starts later learn of each other through that.
+async fn known_by_a_third(config: &str, java_first: bool) {
+    let third_only = [
+        (
+            "initial_hosts=\"${jgroups.tcpping.initial_hosts:localhost[7800]}\"",
+            "initial_hosts=\"127.0.0.1[7802]\"",
+        ),
+        ("port_range=\"${jgroups.tcp.port_range:2}\"/>", "port_range=\"0\"/>"),
+    ];
+    let setting = Setting::edited(config, &[&third_only[..], &MERGED_SOON].concat());
+    let first = if java_first { setting.java("A").await } else { setting.consort("A").await };
+    let mut members = vec![first, setting.java("B").await];
+    for (at, alone) in [(0, "(1) [A]"), (1, "(1) [B]")] {
+        same_view(&mut members[at..=at], alone).await;
+    }
+    members.push(setting.consort("C").await);
+    same_view(&mut members, "(3) [").await;
+    everybody_multicasts(&mut members, 100, 1_000).await;
+    exit(members).await;
+}
+
+for_each_stack! { known_by_a_third:
+    two_java_coordinators_known_by_a_third_member_merge "tcp.xml" true,
+    coordinators_of_both_kinds_known_by_a_third_member_merge "tcp.xml" false,
+}
+
 /// A check of the harness: JGroups with JGroups must pass the tests that Consort has to pass.
 async fn java_alone(config: &str, _: bool) {
     let setting = Setting::new(config);
