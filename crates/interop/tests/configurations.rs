@@ -24,7 +24,6 @@ const BELOW_UNICAST: &str = "RELAY3 below UNICAST3";
 const NOT_LOADED: &[(&str, &str)] = &[
     ("asym-encrypt.xml", SHORT_KEYS),
     ("encrypt.xml", SHORT_KEYS),
-    ("auth_X509.xml", "AUTH with X509Token"),
     ("auth_krb5.xml", "AUTH with Krb5Token"),
     ("fork.xml", "protocols of fork stacks (FORK's `config`)"),
     ("jdbc-hsql.xml", ONLY_POSTGRESQL),

@@ -302,3 +302,50 @@ fn a_fixed_membership_admits_and_refuses_with_a_consort_coordinator() {
         authenticated_cluster(token, false).await;
     });
 }
+
+/// X509Token with the private key of a store, and JGroups' value.
+fn certified(store: &str, value: &str) -> Setting {
+    let layer = format!(
+        "<AUTH auth_class=\"org.jgroups.auth.X509Token\" auth_token.keystore_path=\"{STORES}/{store}\" \
+         auth_token.keystore_password=\"changeit\" auth_token.cert_alias=\"members\" \
+         auth_token.auth_value=\"{value}\"/><pbcast.GMS"
+    );
+    Setting::edited("tcp.xml", &[("<pbcast.GMS", &layer)])
+}
+
+/// Members of both kinds with the same private key and value form a cluster, and those with another one do not join it.
+async fn certified_cluster(store: &str, attributes: &str, java_first: bool) {
+    let with_attributes = |store, value| {
+        let mut setting = certified(store, value);
+        let text = std::fs::read_to_string(&setting.config).expect("a configuration");
+        std::fs::write(&setting.config, text.replace("<AUTH ", &format!("<AUTH {attributes} ")))
+            .expect("written");
+        setting.cluster = format!("certified-{java_first}");
+        setting
+    };
+    let mut members = two_and_two(&with_attributes(store, "chris"), java_first).await;
+    everybody_multicasts(&mut members, 100, 1_000).await;
+    for other in [certified("rogue.p12", "chris"), with_attributes(store, "bela")] {
+        let other = Setting { cluster: format!("certified-{java_first}"), ..other };
+        for kind in [Kind::Java, Kind::Consort] {
+            let why = other.refused(kind, "R").await;
+            assert!(kind == Kind::Java || why.contains("authentication failed"), "{kind:?}: {why}");
+            same_view(&mut members, "(4) [A, B, C, D]").await;
+        }
+    }
+    exit(members).await;
+}
+
+#[test]
+fn a_certificate_in_a_jks_store_admits_and_refuses_with_a_java_coordinator() {
+    in_own_network("a_certificate_in_a_jks_store_admits_and_refuses_with_a_java_coordinator", async {
+        certified_cluster("members.jks", "auth_token.cert_password=\"members\"", true).await;
+    });
+}
+
+#[test]
+fn a_certificate_in_a_pkcs12_store_admits_and_refuses_with_a_consort_coordinator() {
+    in_own_network("a_certificate_in_a_pkcs12_store_admits_and_refuses_with_a_consort_coordinator", async {
+        certified_cluster("members.p12", "auth_token.keystore_type=\"PKCS12\"", false).await;
+    });
+}

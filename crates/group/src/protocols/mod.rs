@@ -62,7 +62,7 @@ pub mod state_transfer;
 pub use state_transfer::{StateConfig, StateTransfer, StateTransferConfig};
 pub mod auth;
 
-pub use auth::{Auth, AuthConfig, AuthTokenConfig, TokenConfig};
+pub use auth::{Auth, AuthConfig, AuthTokenConfig, CertificateKey, TokenConfig, TokenSources};
 pub mod encrypt;
 
 pub use encrypt::{

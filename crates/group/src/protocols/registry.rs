@@ -47,6 +47,11 @@ pub trait Resolver {
         KeyPair::generate(bits, &mut *self.random_bytes()?)
     }
 
+    /// Reads the key pair of a certificate, for AUTH's X509Token; fails if no readable key store has it.
+    fn certificate_keys(&mut self, _config: &TokenConfig) -> Result<KeyPair, String> {
+        Err("key stores are not read here: set the protocol in the stack's file".to_owned())
+    }
+
     /// Returns the ports that members may use, by default JGroups'.
     fn ports(&self) -> RangeInclusive<u16> {
         7800..=7810
@@ -169,7 +174,7 @@ impl LayerBuilder<'_, '_> {
     }
 
     fn auth(&mut self, config: AuthConfig, token: AuthTokenConfig) -> Result<Auth, ValueError> {
-        let layer = Auth::new(config, token, |host| self.resolver.hosts(host));
+        let layer = Auth::new(config, token, &mut OfResolver(self.resolver));
         layer.map_err(|(name, why)| self.fail_of(name, why))
     }
 
@@ -179,6 +184,18 @@ impl LayerBuilder<'_, '_> {
         let Some((_, value, position)) = place else { return Ok(None) };
         let found = value.trim().parse().or_else(|_| self.resolver.own(value));
         found.map(Some).map_err(|why| self.fail_at(*position, name, &why))
+    }
+}
+
+struct OfResolver<'r>(&'r mut dyn Resolver);
+
+impl TokenSources for OfResolver<'_> {
+    fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
+        self.0.hosts(name)
+    }
+
+    fn certificate_key(&mut self, config: &TokenConfig) -> Result<CertificateKey, String> {
+        Ok((self.0.certificate_keys(config)?, self.0.random_bytes()?))
     }
 }
 
@@ -436,6 +453,10 @@ impl Resolver for AnyAddress {
     }
 
     fn key_pair(&mut self, _bits: u32) -> Result<KeyPair, String> {
+        Ok(KeyPair::absent())
+    }
+
+    fn certificate_keys(&mut self, _config: &TokenConfig) -> Result<KeyPair, String> {
         Ok(KeyPair::absent())
     }
 }

@@ -3,26 +3,27 @@
 //! The layer, directly below GMS, adds a token to join and merge requests and checks received ones (facts section
 //! 22.5). A refused joiner gets the reason, a refused merge a rejection.
 //!
-//! Tokens travel unencrypted, and members claim their own physical addresses. So AUTH only keeps wrongly configured
+//! Tokens can be read and sent again by everyone on the network, and members claim their own physical addresses. So AUTH only keeps wrongly configured
 //! members out. Against attackers a cluster needs SYM_ENCRYPT or TLS.
 
+mod certificate_token;
 mod token;
 
+pub use self::certificate_token::CertificateKey;
+use self::certificate_token::Unaccepted;
 use self::token::AuthToken;
-pub use self::token::{AuthTokenConfig, TokenConfig};
+pub use self::token::{AuthTokenConfig, TokenConfig, TokenSources};
 use crate::wire::{self, JoinRsp};
 use crate::{
     Address, AuthHeader, Cx, DropReason, Flags, GmsHeader, GmsKind, HeaderBody, HeaderIds, Message,
     MessageBatch, Payload, ProbeOut, Protocol, ProtocolId, StackCount,
 };
 
-use std::net::IpAddr;
-
 crate::properties! {
     /// AUTH's properties.
     AuthConfig {
-        /// The Java class of the token: `org.jgroups.auth.FixedMembershipToken` or
-        /// `org.jgroups.auth.RegexMembership`.
+        /// The Java class of the token: `org.jgroups.auth.FixedMembershipToken`,
+        /// `org.jgroups.auth.RegexMembership` or `org.jgroups.auth.X509Token`.
         auth_class: String = String::new(),
         /// Whether a coordinator's answers to joiners and its part in merges are authenticated, too.
         auth_coord: bool = true,
@@ -43,13 +44,13 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Creates the layer; `hosts` resolves host names. The error is the unusable attribute and a text for the operator.
+    /// Creates the layer. The error is the unusable attribute and a text for the operator.
     pub fn new(
         config: AuthConfig,
         token_config: AuthTokenConfig,
-        hosts: impl FnMut(&str) -> Result<Vec<IpAddr>, String>,
+        sources: &mut dyn TokenSources,
     ) -> Result<Self, (&'static str, String)> {
-        let token = AuthToken::new(&config.auth_class, &token_config.0, hosts)?;
+        let token = AuthToken::new(&config.auth_class, &token_config.0, sources)?;
         Ok(Self { config, token_config, token, accepted: 0, refused: 0 })
     }
 
@@ -73,21 +74,26 @@ impl Auth {
             return false;
         };
         let (why, answer) = match header {
-            Some(HeaderBody::Auth(header)) => match self.token.check(&cx.shared().book, &src, &header) {
-                Ok(()) => {
-                    self.accepted += 1;
-                    return true;
+            Some(HeaderBody::Auth(header)) => {
+                match self.token.check(cx.now(), &cx.shared().book, &src, &header) {
+                    Ok(()) => {
+                        self.accepted += 1;
+                        return true;
+                    }
+                    Err(Unaccepted::Refused(why)) => (why, Some(FAILED)),
+                    Err(Unaccepted::Deferred(why)) => (why, None),
                 }
-                Err(why) => (why, FAILED),
-            },
-            _ => ("it has no token".to_owned(), NO_HEADER),
+            }
+            _ => ("it has no token".to_owned(), Some(NO_HEADER)),
         };
         self.refused += 1;
         cx.absorb(message);
         cx.count_drop(DropReason::NotAuthenticated, |book| {
             format!("{kind:?} of {}, because {why}", book.member(&src))
         });
-        self.reject(cx, kind, src, answer);
+        if let Some(answer) = answer {
+            self.reject(cx, kind, src, answer);
+        }
         false
     }
 

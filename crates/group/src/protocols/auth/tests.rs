@@ -1,8 +1,10 @@
 use super::token::as_in_java;
 use super::*;
 use crate::harness::{Harness, member, phys, view};
+use crate::protocols::encrypt::{KeyPair, tests::Counting};
 use crate::vectors::vector;
 use crate::{PhysAddr, config::Properties as _};
+use std::net::IpAddr;
 
 fn with(attributes: &[(&str, &str)]) -> Result<Auth, (&'static str, String)> {
     let (mut config, mut token) = (AuthConfig::default(), AuthTokenConfig::default());
@@ -10,10 +12,24 @@ fn with(attributes: &[(&str, &str)]) -> Result<Auth, (&'static str, String)> {
         let set = config.set(name, value).or_else(|| token.set(name, value));
         assert_eq!(set, Some(Ok(())), "{name}");
     }
-    Auth::new(config, token, |host| match host {
-        "localhost" => Ok(vec![[127, 0, 0, 1].into()]),
-        _ => Err(format!("no address of {host}")),
-    })
+    Auth::new(config, token, &mut Sources)
+}
+
+struct Sources;
+
+impl TokenSources for Sources {
+    fn hosts(&mut self, host: &str) -> Result<Vec<IpAddr>, String> {
+        match host {
+            "localhost" => Ok(vec![[127, 0, 0, 1].into()]),
+            _ => Err(format!("no address of {host}")),
+        }
+    }
+
+    /// Each store has its own key.
+    fn certificate_key(&mut self, config: &TokenConfig) -> Result<CertificateKey, String> {
+        let store = config.keystore_path.as_bytes()[0];
+        Ok((KeyPair::generate(1_024, &mut Counting(store))?, Box::new(Counting(1))))
+    }
 }
 
 const FIXED: (&str, &str) = ("auth_class", "org.jgroups.auth.FixedMembershipToken");
@@ -136,6 +152,64 @@ fn a_member_without_a_token_with_another_one_or_without_an_address_is_refused() 
     }
 }
 
+const X509: (&str, &str) = ("auth_class", "org.jgroups.auth.X509Token");
+
+const X509_STORE: [(&str, &str); 5] = [
+    X509,
+    ("auth_token.keystore_path", "members.p12"),
+    ("auth_token.keystore_password", "changeit"),
+    ("auth_token.cert_alias", "members"),
+    ("auth_token.auth_value", "chris"),
+];
+
+#[test]
+fn members_with_the_certificate_and_the_value_pass_and_others_are_refused() {
+    let layer = |changes: &[(&'static str, &'static str)]| {
+        let mut attributes = X509_STORE.to_vec();
+        for (name, value) in changes {
+            attributes.iter_mut().find(|(own, _)| own == name).unwrap().1 = value;
+        }
+        Harness::new(with(&attributes).unwrap())
+    };
+    let token_of = |harness: &mut Harness| {
+        let message = Message::empty(Some(member(2))).with_header(ProtocolId::GMS, gms(GmsKind::JoinReq));
+        match harness.send(message).take_down().remove(0).headers.take(ProtocolId::AUTH) {
+            Some(HeaderBody::Auth(header)) => *header,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut harness = layer(&[]);
+    harness.install(view(1, &[1])).take_up_events();
+    let good = token_of(&mut layer(&[("auth_token.auth_value", "CHRIS")]));
+    let received = harness.up(request(2, GmsKind::JoinReq, Some(good))).take_up();
+    assert_eq!(received, [request(2, GmsKind::JoinReq, None)]);
+    for other in [
+        token_of(&mut layer(&[("auth_token.auth_value", "bela")])),
+        token_of(&mut layer(&[("auth_token.keystore_path", "others.p12")])),
+        AuthHeader::X509(None),
+        AuthHeader::FixedMembership(None),
+    ] {
+        assert_eq!(harness.up(request(2, GmsKind::JoinReq, Some(other))).take_up(), []);
+        assert_eq!(reason(&harness.take_down()[0]), FAILED);
+    }
+    let shown = harness.stack.attribute("AUTH", "auth_token.auth_value");
+    assert_eq!(shown.as_deref(), Some("(not shown)"));
+}
+
+#[test]
+fn member_with_an_unknown_token_among_too_many_is_not_answered() {
+    let mut harness = Harness::new(with(&X509_STORE).unwrap());
+    harness.install(view(1, &[1])).take_up_events();
+    let mut refused = 0;
+    for n in 0..500_u64 {
+        let forged = [&n.to_be_bytes()[..], &[0; 120]].concat();
+        harness.up(request(2, GmsKind::JoinReq, Some(AuthHeader::X509(Some(forged.into())))));
+        refused += harness.take_down().len();
+    }
+    assert_eq!(refused, 200, "the others ask again");
+    assert_eq!(harness.stack.attribute("AUTH", "num_refused").as_deref(), Some("500"));
+}
+
 #[test]
 fn a_batch_loses_only_its_unauthenticated_messages() {
     let mut harness = fixed();
@@ -190,7 +264,19 @@ fn settings_that_cannot_be_used_name_their_attribute_and_an_alternative() {
     for (attributes, attribute, text) in [
         (vec![], "auth_class", "auth_class is missing"),
         (vec![("auth_class", "org.jgroups.auth.MD5Token")], "auth_class", "SYM_ENCRYPT"),
-        (vec![("auth_class", "org.jgroups.auth.X509Token")], "auth_class", "tls.client_auth"),
+        (vec![("auth_class", "org.jgroups.auth.Krb5Token")], "auth_class", "tls.client_auth"),
+        (vec![X509], "auth_token.keystore_path", "is missing"),
+        ([&X509_STORE[..], &[("auth_token.cipher_type", "AES")]].concat(), "auth_token.cipher_type", "RSA"),
+        (
+            [&X509_STORE[..], &[("auth_token.keystore_type", "BKS")]].concat(),
+            "auth_token.keystore_type",
+            "PKCS12",
+        ),
+        (
+            [&X509_STORE[..], &[("auth_token.match_string", ".*")]].concat(),
+            "auth_token.match_string",
+            "RegexMembership, and auth_class is org.jgroups.auth.X509Token",
+        ),
         (vec![("auth_class", "org.example.Mine")], "auth_class", "Java classes are not supported"),
         (vec![FIXED], "auth_token.fixed_members_value", "name the addresses"),
         (

@@ -3,8 +3,9 @@
 use std::fmt;
 
 use bytes::Bytes;
-use rsa::pkcs8::{DecodePublicKey, EncodePublicKey};
+use rsa::pkcs8::{DecodePrivateKey, DecodePublicKey, EncodePublicKey};
 use rsa::rand_core::{TryCryptoRng, TryRng};
+use rsa::traits::PublicKeyParts;
 use rsa::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
@@ -36,6 +37,22 @@ impl KeyPair {
         Ok(Self { private: Some(private), public: Bytes::copy_from_slice(public.as_bytes()) })
     }
 
+    /// Reads a private key, a PKCS#8 structure.
+    ///
+    /// # Errors
+    ///
+    /// If it is no RSA key, or its size is not one of [`Self::BITS`].
+    pub fn from_private_key(private: &[u8]) -> Result<Self, String> {
+        let private = PrivateKey::from_pkcs8_der(private)
+            .map_err(|_| "the private key is not one of RSA".to_owned())?;
+        let bits = 8 * private.size() as u32;
+        if !Self::BITS.contains(&bits) {
+            return Err(format!("a key of RSA has 1024 to 8192 bits, not {bits}"));
+        }
+        let public = private.as_public_key().to_public_key_der().map_err(|error| error.to_string())?;
+        Ok(Self { private: Some(private), public: Bytes::copy_from_slice(public.as_bytes()) })
+    }
+
     /// Returns no key pair, for a layer with an external exchange, or whose settings are checked and that never runs.
     pub const fn absent() -> Self {
         Self { private: None, public: Bytes::new() }
@@ -46,9 +63,17 @@ impl KeyPair {
         &self.public
     }
 
+    /// Encrypts a short text for the owner of the private key, with an absent one to nothing. `None`: the text is too long.
+    pub(crate) fn encrypt(&self, random: &mut dyn RandomBytes, text: &[u8]) -> Option<Bytes> {
+        if self.private.is_none() {
+            return Some(Bytes::new());
+        }
+        encrypt_for(&self.public, random, text)
+    }
+
     /// Decrypts a shared key. Wrong padding gives other bytes and no error, so that neither an answer nor its time shows
     /// an attacker the padding (RUSTSEC-2023-0071): the caller compares the key's version.
-    pub(super) fn decrypt(&self, random: &mut dyn RandomBytes, text: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    pub(crate) fn decrypt(&self, random: &mut dyn RandomBytes, text: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         // The random bytes blind the operation, so that its time does not depend on the text.
         let plain = self.private.as_ref()?.pkcs1v15_decrypt_with_rng(&mut Source(random), text);
         plain.ok().map(Zeroizing::new)

@@ -1,6 +1,9 @@
 //! Bits that flip, messages that return, and rogue members.
 
+use std::net::IpAddr;
+
 use super::*;
+use crate::protocols::{CertificateKey, TokenConfig, TokenSources};
 
 /// S000-89
 #[test]
@@ -204,7 +207,7 @@ fn a_rogue_that_auth_refuses_neither_gets_nor_replaces_the_key() {
     let mut token = AuthTokenConfig::default();
     auth_config.set("auth_class", "org.jgroups.auth.RegexMembership").unwrap().unwrap();
     token.set("auth_token.match_string", "10\\..*").unwrap().unwrap();
-    let auth = Auth::new(auth_config, token, |_| Ok(Vec::new())).unwrap();
+    let auth = Auth::new(auth_config, token, &mut NoHost).unwrap();
     let layer = AsymEncrypt::new(config(), pair(1), random(101)).unwrap();
     let mut one = Harness::with_layers(1, vec![Box::new(layer), Box::new(auth)]);
     one.install(view(1, &[1])).take_up_events();
@@ -311,4 +314,16 @@ fn public_keys_of_joiners_are_limited_in_number() {
     assert_eq!(publics.of(&member(10)), Some(&key));
     publics.follow(&view(1, &[10, 11]));
     assert_eq!((publics.len(), publics.of(&member(10))), (2, Some(&key)));
+}
+
+struct NoHost;
+
+impl TokenSources for NoHost {
+    fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
+        Err(format!("no address of {name}"))
+    }
+
+    fn certificate_key(&mut self, _config: &TokenConfig) -> Result<CertificateKey, String> {
+        Err("no key store".to_owned())
+    }
 }
