@@ -1,11 +1,11 @@
-//! The certificates of SSL_KEY_EXCHANGE, from PKCS#12 stores as `keytool` writes them.
+//! The certificates of SSL_KEY_EXCHANGE, from stores as `keytool` writes them.
 
 use std::sync::Arc;
 
 use consort_group::config::ProtocolConfig;
 use consort_group::protocols::SslKeyExchangeConfig;
 use consort_group::protocols::registry::{self, ValueError};
-use consort_keystore::{Certificates, Limits, certificates};
+use consort_keystore::{Certificates, Limits, Opening, certificates};
 use consort_net::{BoundEdge, KeyExchangeTls};
 use consort_tls::{Identity, ProtocolSettings, TlsError, TrustedPeers};
 
@@ -61,7 +61,7 @@ fn store(attribute: &'static str, name: &str, password: &str) -> Result<Certific
     };
     let limits = Limits::default();
     let bytes = read_secret(name, "this private key", &limits).map_err(|error| fail(&error))?;
-    certificates(&bytes, password, &limits).map_err(|error| fail(&error))
+    certificates(&bytes, &Opening { password, ..Opening::default() }, &limits).map_err(|error| fail(&error))
 }
 
 fn protocols(config: &SslKeyExchangeConfig) -> Result<ProtocolSettings, Failure> {
@@ -112,7 +112,7 @@ mod tests {
         assert!(name == "keystore_name" && why.contains("not-there.p12`: No such file"), "{why}");
         let (name, why) = failure(&config("trusted.p12", ""));
         assert!(name == "keystore_name" && why.contains("it has no private key"), "{why}");
-        let (name, why) = failure(&config("self-signed.p12", "private.jks"));
+        let (name, why) = failure(&config("self-signed.p12", "legacy-certificates.p12"));
         assert!(name == "truststore_name" && why.contains("-deststoretype PKCS12"), "{why}");
         let wrong = SslKeyExchangeConfig {
             keystore_password: Password::new("geheim"),

@@ -1,7 +1,5 @@
 //! Encryption keys from files, and the system's random bytes.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use consort_group::protocols::{RandomBytes, SecretKey, SymEncryptConfig};
@@ -28,13 +26,7 @@ pub(crate) fn read_secret(
     secret: &'static str,
     limits: &Limits,
 ) -> std::io::Result<Zeroizing<Vec<u8>>> {
-    let file = File::open(name)?;
-    consort_tls::secrets::warn_if_open(Path::new(name), secret);
-    // One byte more than the limit, so that a larger file is noticed. A buffer that grew would leave copies of the key.
-    let limit = limits.file + 1;
-    let mut bytes = Zeroizing::new(Vec::with_capacity(limit));
-    file.take(limit as u64).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    consort_tls::secrets::read(Path::new(name), secret, limits.file)
 }
 
 pub(crate) struct OsRandom(SystemRandom);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cluster::{Cluster, Inbox, PATIENCE, members, one_view};
 use consort_channel::{Channel, IgnoringReceiver, Message};
-use consort_keystore::{Limits, certificates};
+use consort_keystore::{Limits, Opening, certificates};
 use consort_testkit::{Authority, Log};
 use consort_tls::{Identity, ServerCheck, client_with_check};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -149,7 +149,9 @@ async fn asked_at(server: IpAddr, place: &Place, identity: Option<Identity>) -> 
 
 fn identity(store: &str) -> Identity {
     let bytes = std::fs::read(format!("{STORES}/{store}")).unwrap();
-    let own = certificates(&bytes, "changeit", &Limits::default()).unwrap();
+    let own =
+        certificates(&bytes, &Opening { password: "changeit", ..Opening::default() }, &Limits::default())
+            .unwrap();
     Identity::from_der(own.chain().to_vec(), own.private_key().unwrap().to_vec())
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use consort_server::ListenerFiles;
+use consort_server::{IdentityFiles, ListenerFiles, ProtocolSettings, TrustFile};
 
 /// Files of certificates and keys, and whether peers need certificates of their own.
 #[derive(Args, Clone)]
@@ -26,7 +26,13 @@ impl ListenerTls {
     /// Returns the files; `None` without TLS.
     pub(crate) fn files(&self) -> Option<ListenerFiles> {
         let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
-        let (client_ca, needs_clients) = (self.tls_client_ca.clone(), self.tls_client_required);
-        Some(ListenerFiles { certificate, key, client_ca, needs_clients })
+        let client_ca = self.tls_client_ca.clone().map(TrustFile::Pem);
+        let (needs_clients, protocols) = (self.tls_client_required, ProtocolSettings::default());
+        Some(ListenerFiles {
+            identity: IdentityFiles::Pem { certificate, key },
+            client_ca,
+            needs_clients,
+            protocols,
+        })
     }
 }

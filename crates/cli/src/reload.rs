@@ -34,7 +34,7 @@ pub(crate) enum UsersFile {
     /// Of `--users`.
     Own(PathBuf),
     /// Of the realm of `--config`.
-    Realm(RealmFiles),
+    Realm(Box<RealmFiles>),
 }
 
 impl UsersFile {

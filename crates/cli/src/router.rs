@@ -109,7 +109,7 @@ impl Router {
 impl Router {
     fn identity(&self) -> anyhow::Result<Option<Identity>> {
         let files = self.tls.files();
-        Ok(files.map(|files| Identity::from_files(files.certificate, files.key)).transpose()?)
+        Ok(files.map(|files| files.identity.read()).transpose()?)
     }
 
     fn router_tls(&self) -> anyhow::Result<Option<RouterTls>> {

@@ -11,7 +11,8 @@ use clap::{ArgGroup, Args};
 use consort_cache::{CacheManager, Channel, LEAVE_TIMEOUT, Location, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
 use consort_server::{
-    CacheDefinitions, ClusterSettings, Mechanism, Server, ServerBuilder, ServerError, ServerFile, Users,
+    CacheDefinitions, ClusterSettings, Mechanism, ProtocolSettings, Server, ServerBuilder, ServerError,
+    ServerFile, Users,
 };
 use tokio::net::lookup_host;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -300,6 +301,12 @@ impl ServerCommand {
         let (builder, errors) = self.builder_with_files(file.as_ref());
         let errors: Vec<String> = errors.iter().map(|error| format!("{error:#}")).collect();
         anyhow::ensure!(errors.is_empty(), "{}", errors.join("\n"));
+        if let Some(file) = &file
+            && self.tls.files().is_none()
+            && let Some(made) = file.write_made_certificate()?
+        {
+            tracing::warn!(file = %made.display(), "a certificate that signs itself was made: clients have to trust it");
+        }
         self.log_start(&builder);
         // From here on, so that a signal during start-up is not lost.
         let (mut signals, second) = (Signals::listen()?, Signals::listen()?);
@@ -486,7 +493,8 @@ impl ServerCommand {
     fn files(&self, file: Option<&ServerFile>) -> Files {
         let realm = file.and_then(ServerFile::realm_files);
         let tls = self.tls.files().or_else(|| realm.as_ref()?.tls().cloned());
-        let of_realm = realm.filter(|realm| realm.users().is_some()).map(UsersFile::Realm);
+        let of_realm =
+            realm.filter(|realm| realm.users().is_some()).map(|realm| UsersFile::Realm(Box::new(realm)));
         Files {
             users: self.users.clone().map(UsersFile::Own).or(of_realm),
             tokens: self.token_file(),
@@ -537,7 +545,9 @@ impl ServerCommand {
             Err(error) => errors.push(error.into()),
         }
         match self.tls.files().map(|files| files.read()).transpose() {
-            Ok(Some((identity, clients))) => builder = builder.tls(identity, clients),
+            Ok(Some((identity, clients))) => {
+                builder = builder.tls(identity, clients).tls_protocols(ProtocolSettings::default());
+            }
             Ok(None) => {}
             Err(error) => errors.push(error.into()),
         }

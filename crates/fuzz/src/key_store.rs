@@ -1,4 +1,6 @@
-use consort_keystore::{KeyStoreError, Limits, StoreType, certificates, secret_key};
+use consort_keystore::{
+    KeyStoreError, Limits, Opening, StoreType, certificates, credential, secret_key, unmask,
+};
 
 use crate::bounds::bounded;
 use crate::seen::Seen;
@@ -11,6 +13,8 @@ pub(crate) fn stores() -> Vec<Vec<u8>> {
         include_bytes!("../../keystore/tests/data/certificates.p12").to_vec(),
         include_bytes!("../../keystore/tests/data/few-iterations.jceks").to_vec(),
         include_bytes!("../../keystore/tests/data/private.jks").to_vec(),
+        include_bytes!("../../keystore/tests/data/server.jceks").to_vec(),
+        b"1Hc4Feq2wJs;pepper99;100".to_vec(),
         (0..32).collect(),
         b"000102030405060708090a0b0c0d0e0f".to_vec(),
     ]
@@ -38,12 +42,18 @@ pub(crate) fn store(bytes: &[u8]) -> Seen {
         }
         seen = Seen::one(read.is_ok() || seen.accepted > 0, peak.max(seen.peak));
     }
-    let (read, peak) = bounded(bytes.len(), || certificates(bytes, PASSWORD, &LIMITS));
+    let opening = Opening { password: PASSWORD, ..Opening::default() };
+    let (read, peak) = bounded(renewed.len(), || certificates(&renewed, &opening, &LIMITS));
     if let Ok(read) = &read {
         assert!(
             read.chain().iter().chain(read.trusted()).all(|certificate| certificate.len() <= bytes.len())
         );
     }
+    seen = Seen::one(read.is_ok() || seen.accepted > 0, peak.max(seen.peak));
+    let (read, peak) = bounded(bytes.len(), || credential(&renewed, None, PASSWORD, &LIMITS));
+    seen = Seen::one(read.is_ok() || seen.accepted > 0, peak.max(seen.peak));
+    let masked = std::str::from_utf8(bytes).unwrap_or_default();
+    let (read, peak) = bounded(bytes.len(), || unmask(masked, &LIMITS));
     Seen::one(read.is_ok() || seen.accepted > 0, peak.max(seen.peak))
 }
 

@@ -1,4 +1,4 @@
-//! A private key with its certificates, and trusted certificates, of a PKCS#12 store as `keytool` and OpenSSL write it.
+//! A private key with its certificates, and trusted certificates, of a store as `keytool` and OpenSSL write it.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -7,6 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::der::{self, Der};
 use crate::ec_key::with_public_key;
+use crate::java_store::{self, Entry};
 use crate::pkcs12::{self, Bag};
 use crate::{Budget, KeyStoreError, Limits, SEQUENCE};
 
@@ -46,37 +47,94 @@ impl fmt::Debug for Certificates {
     }
 }
 
-/// Reads the private key and the certificates of a PKCS#12 store.
+/// How a store is opened, and which of its private keys is used.
+#[derive(Clone, Copy, Default)]
+pub struct Opening<'a> {
+    /// The password of the store.
+    pub password: &'a str,
+    /// The password of the private key, if it has one of its own.
+    pub key_password: Option<&'a str>,
+    /// The alias of the private key, in any case; `None`: the first one.
+    pub alias: Option<&'a str>,
+}
+
+impl Opening<'_> {
+    fn is_wanted(&self, alias: Option<&str>) -> bool {
+        self.alias
+            .is_none_or(|wanted| alias.is_some_and(|alias| alias.to_lowercase() == wanted.to_lowercase()))
+    }
+
+    fn key_password(&self) -> &str {
+        self.key_password.unwrap_or(self.password)
+    }
+}
+
+/// Reads the private key and the certificates of a store. The file's first bytes determine the format.
 ///
 /// # Errors
 ///
-/// A malformed or too large file, another format, or a wrong password.
-pub fn certificates(file: &[u8], password: &str, limits: &Limits) -> Result<Certificates> {
+/// A malformed or too large file, an unknown format, no key with the alias, or a wrong password.
+pub fn certificates(file: &[u8], opening: &Opening<'_>, limits: &Limits) -> Result<Certificates> {
     if file.len() > limits.file {
         return Err(KeyStoreError::TooLarge { bytes: file.len(), limit: limits.file });
     }
-    match file.first_chunk::<4>() {
-        Some([SEQUENCE, ..]) => {}
-        Some(&crate::JCEKS | &crate::JKS) => {
-            return Err(KeyStoreError::Unsupported(
-                "the format of JKS and JCEKS for certificates".to_owned(),
-            ));
-        }
-        _ => return Err(KeyStoreError::NotPkcs12),
-    }
     let mut budget = Budget { entries: limits.entries, iterations: limits.iterations };
-    let mut found = Found::default();
-    pkcs12::for_each_bag(file, password, &mut budget, &mut |bag, budget| {
-        found.add(bag, password, budget)?;
+    match file.first_chunk::<4>() {
+        Some([SEQUENCE, ..]) => {
+            let mut found = Found::default();
+            pkcs12::for_each_bag(file, opening.password, &mut budget, &mut |bag, budget| {
+                found.add(bag, opening, budget)?;
+                Ok(ControlFlow::Continue(()))
+            })?;
+            found.finish(opening)
+        }
+        Some(&crate::JCEKS | &crate::JKS) => of_java_store(file, opening, &mut budget),
+        _ => Err(KeyStoreError::NotStore),
+    }
+}
+
+fn no_alias(opening: &Opening<'_>, present: Vec<String>) -> KeyStoreError {
+    KeyStoreError::NoSuchAlias { alias: opening.alias.unwrap_or_default().to_owned(), present }
+}
+
+fn of_java_store(file: &[u8], opening: &Opening<'_>, budget: &mut Budget) -> Result<Certificates> {
+    let mut all = Certificates::default();
+    let mut present = Vec::new();
+    let trust = |trusted: &mut Vec<Vec<u8>>, certificate: &[u8]| {
+        if !trusted.iter().any(|own| own == certificate) {
+            trusted.push(certificate.to_vec());
+        }
+    };
+    java_store::for_each_entry(file, opening.password, budget, &mut |alias, entry, budget| {
+        match entry {
+            Entry::Certificate(certificate) => trust(&mut all.trusted, certificate),
+            Entry::PrivateKey(key, chain) => {
+                let leaf = chain.first().ok_or(KeyStoreError::NoCertificate)?;
+                trust(&mut all.trusted, leaf);
+                present.push(alias.to_owned());
+                if all.private_key.is_none() && opening.is_wanted(Some(alias)) {
+                    let key = java_store::private_key(key, opening.key_password(), budget)?;
+                    all.private_key = Some(with_public_key(key, Names::of(leaf)?.public)?);
+                    all.chain = chain.iter().map(|certificate| certificate.to_vec()).collect();
+                }
+            }
+            Entry::SecretKey(_) => {}
+        }
         Ok(ControlFlow::Continue(()))
     })?;
-    found.finish()
+    if all.private_key.is_none() && opening.alias.is_some() {
+        return Err(no_alias(opening, present));
+    }
+    Ok(all)
 }
 
 #[derive(Default)]
 struct Found {
-    /// Each with the id that it shares with its certificate.
+    /// The wanted ones, each with the id that it shares with its certificate.
     keys: Vec<(Zeroizing<Vec<u8>>, Vec<u8>)>,
+    /// The ids and aliases of all keys.
+    key_ids: Vec<Vec<u8>>,
+    aliases: Vec<String>,
     certificates: Vec<Certificate>,
 }
 
@@ -87,11 +145,20 @@ struct Certificate {
 }
 
 impl Found {
-    fn add(&mut self, bag: &Bag<'_>, password: &str, budget: &mut Budget) -> Result<()> {
+    fn add(&mut self, bag: &Bag<'_>, opening: &Opening<'_>, budget: &mut Budget) -> Result<()> {
         let key_id = bag.key_id.to_vec();
+        if matches!(bag.kind, pkcs12::KEY | pkcs12::SHROUDED) {
+            self.key_ids.push(key_id.clone());
+            self.aliases.extend(bag.alias.clone());
+            if !opening.is_wanted(bag.alias.as_deref()) {
+                return Ok(());
+            }
+        }
         match bag.kind {
             pkcs12::KEY => self.keys.push((Zeroizing::new(bag.value.to_vec()), key_id)),
-            pkcs12::SHROUDED => self.keys.push((pkcs12::shrouded(bag.value, password, budget)?, key_id)),
+            pkcs12::SHROUDED => {
+                self.keys.push((pkcs12::shrouded(bag.value, opening.key_password(), budget)?, key_id));
+            }
             pkcs12::CERTIFICATE => {
                 if let Some(bytes) = pkcs12::certificate(bag.value)? {
                     self.certificates.push(Certificate { bytes, key_id, is_trusted: bag.is_trusted });
@@ -106,8 +173,9 @@ impl Found {
         self.certificates.iter().find(|own| !own.key_id.is_empty() && own.key_id == key_id)
     }
 
-    fn finish(self) -> Result<Certificates> {
-        let leaves = self.keys.iter().filter_map(|(_, key_id)| self.of_key(key_id));
+    fn finish(mut self, opening: &Opening<'_>) -> Result<Certificates> {
+        let aliases = std::mem::take(&mut self.aliases);
+        let leaves = self.key_ids.iter().filter_map(|key_id| self.of_key(key_id));
         let entries = self.certificates.iter().filter(|own| own.is_trusted);
         let mut trusted: Vec<Vec<u8>> = Vec::new();
         for certificate in entries.chain(leaves) {
@@ -116,6 +184,9 @@ impl Found {
             }
         }
         let Some((key, key_id)) = self.keys.first() else {
+            if opening.alias.is_some() {
+                return Err(no_alias(opening, aliases));
+            }
             return Ok(Certificates { private_key: None, chain: Vec::new(), trusted });
         };
         let leaf = self.of_key(key_id).ok_or(KeyStoreError::NoCertificate)?;
@@ -179,8 +250,10 @@ mod tests {
         };
     }
 
+    const CHANGEIT: Opening<'static> = Opening { password: "changeit", key_password: None, alias: None };
+
     fn read(file: &[u8]) -> Result<Certificates> {
-        certificates(file, "changeit", &Limits::default())
+        certificates(file, &CHANGEIT, &Limits::default())
     }
 
     fn common_name(certificate: &[u8]) -> String {
@@ -221,34 +294,74 @@ mod tests {
         assert!(common_name(&store.trusted()[0]).ends_with("ca"));
     }
 
+    fn signs(key: &[u8]) -> bool {
+        let random = ring::rand::SystemRandom::new();
+        let algorithm = &ring::signature::ECDSA_P256_SHA256_ASN1_SIGNING;
+        ring::signature::EcdsaKeyPair::from_pkcs8(algorithm, key, &random).is_ok()
+            || ring::signature::RsaKeyPair::from_pkcs8(key).is_ok()
+    }
+
+    #[test]
+    fn javas_own_formats_have_private_keys_and_certificates() {
+        let own = Opening { password: "storepw", key_password: Some("keypw12"), alias: Some("Server") };
+        let read = |opening: &Opening<'_>| certificates(store!("server.jks"), opening, &Limits::default());
+        for (alias, name) in [("Server", "localhost"), ("other", "other")] {
+            let store = read(&Opening { alias: Some(alias), ..own }).unwrap();
+            assert!(signs(store.private_key().unwrap()), "{alias}");
+            assert!(name.ends_with(&common_name(&store.chain()[0])[2..]), "{alias}");
+            assert_eq!((store.chain().len(), store.trusted().len()), (1, 2));
+        }
+        assert!(read(&Opening { alias: None, ..own }).unwrap().private_key().is_some());
+        assert_eq!(read(&Opening { key_password: None, ..own }), Err(KeyStoreError::WrongPassword));
+        let missing = read(&Opening { alias: Some("none"), ..own }).unwrap_err().to_string();
+        assert!(missing.contains("no key has the alias `none`") && missing.contains("other"), "{missing}");
+        let store = certificates(store!("server.jceks"), &CHANGEIT, &Limits::default()).unwrap();
+        assert!(signs(store.private_key().unwrap()) && store.chain().len() == 1);
+        let trusted = certificates(store!("trusted.jks"), &CHANGEIT, &Limits::default()).unwrap();
+        assert_eq!((trusted.private_key(), trusted.trusted()), (None, store.chain()));
+    }
+
+    #[test]
+    fn alias_selects_the_private_key() {
+        let read = |alias| {
+            certificates(store!("two-keys.p12"), &Opening { alias, ..CHANGEIT }, &Limits::default()).unwrap()
+        };
+        assert!(common_name(&read(Some("SECOND")).chain()[0]).ends_with("second"));
+        assert_eq!(read(None), read(Some("first")));
+        let missing = Opening { alias: Some("third"), ..CHANGEIT };
+        let missing = certificates(store!("two-keys.p12"), &missing, &Limits::default()).unwrap_err();
+        assert!(missing.to_string().contains("the aliases are: first, second"), "{missing}");
+    }
+
     #[test]
     fn stores_that_cannot_be_read_are_refused_with_the_reason() {
-        let wrong = certificates(store!("certificates.p12"), "wrong", &Limits::default());
+        let wrong = certificates(
+            store!("certificates.p12"),
+            &Opening { password: "wrong", ..CHANGEIT },
+            &Limits::default(),
+        );
         assert_eq!(wrong, Err(KeyStoreError::WrongPassword));
-        assert_eq!(read(b"no store"), Err(KeyStoreError::NotPkcs12));
-        for store in [&store!("private.jks")[..], store!("private.jceks")] {
-            let error = read(store).unwrap_err().to_string();
-            assert!(error.contains("JKS") && error.contains("-deststoretype PKCS12"), "{error}");
-        }
+        assert_eq!(read(b"no store"), Err(KeyStoreError::NotStore));
         let error = read(store!("legacy-certificates.p12")).unwrap_err().to_string();
         assert!(error.contains("not supported; convert it"), "{error}");
         let few = Limits { entries: 2, ..Limits::default() };
         assert_eq!(
-            certificates(store!("certificates.p12"), "changeit", &few),
+            certificates(store!("certificates.p12"), &CHANGEIT, &few),
             Err(KeyStoreError::TooManyEntries)
         );
         let small = Limits { file: 100, ..Limits::default() };
         assert!(matches!(
-            certificates(store!("certificates.p12"), "changeit", &small),
+            certificates(store!("certificates.p12"), &CHANGEIT, &small),
             Err(KeyStoreError::TooLarge { limit: 100, .. })
         ));
     }
 
     #[test]
     fn damaged_stores_cause_errors_and_no_panic() {
-        let store = store!("self-signed.p12");
-        for cut in (0..store.len()).step_by(97) {
-            assert!(read(&store[..cut]).is_err(), "{cut}");
+        for store in [&store!("self-signed.p12")[..], store!("server.jks"), store!("server.jceks")] {
+            for cut in (0..store.len()).step_by(97) {
+                assert!(read(&store[..cut]).is_err(), "{cut}");
+            }
         }
     }
 }

@@ -24,9 +24,9 @@ pub enum KeyStoreError {
          for a file with the key's bytes or hexadecimal digits set keystore_type=\"RAW\""
     )]
     UnknownFormat,
-    /// No PKCS#12 store.
-    #[error("the file is no PKCS12 key store")]
-    NotPkcs12,
+    /// No key store.
+    #[error("the file is no PKCS12, JKS or JCEKS key store")]
+    NotStore,
     /// A private key without a certificate.
     #[error("the key store's private key has no certificate")]
     NoCertificate,

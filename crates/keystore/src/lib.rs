@@ -1,4 +1,4 @@
-//! Keys from Java key stores: PKCS#12, JCEKS, JKS, and raw keys; and certificates with private keys from PKCS#12.
+//! Keys from Java key stores: PKCS#12, JCEKS, JKS, and raw keys; and certificates with private keys.
 //!
 //! ```
 //! use consort_keystore::{KeyStoreError, Limits, StoreType, secret_key};
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod certificates;
+mod credentials;
 mod der;
 mod ec_key;
 mod error;
@@ -30,7 +31,8 @@ use std::str::FromStr;
 
 use zeroize::Zeroizing;
 
-pub use certificates::{Certificates, certificates};
+pub use certificates::{Certificates, Opening, certificates};
+pub use credentials::{credential, unmask};
 pub use error::KeyStoreError;
 
 /// Limits on a key store.

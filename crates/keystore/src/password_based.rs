@@ -214,7 +214,11 @@ pub(crate) fn md5_and_3des(
 }
 
 /// Removes the padding of PKCS#5.
-fn cbc<C: KeyInit + BlockDecrypt + BlockSizeUser>(key: &[u8], iv: &[u8], text: &[u8]) -> Result<Secret> {
+pub(crate) fn cbc<C: KeyInit + BlockDecrypt + BlockSizeUser>(
+    key: &[u8],
+    iv: &[u8],
+    text: &[u8],
+) -> Result<Secret> {
     let size = C::block_size();
     let cipher = C::new_from_slice(key).map_err(|_| KeyStoreError::Malformed("length of a derived key"))?;
     if iv.len() != size || text.is_empty() || !text.len().is_multiple_of(size) {

@@ -31,7 +31,7 @@ const AES: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x01];
 pub(crate) struct Bag<'a> {
     pub(crate) kind: u8,
     pub(crate) value: &'a [u8],
-    alias: Option<String>,
+    pub(crate) alias: Option<String>,
     pub(crate) key_id: &'a [u8],
     pub(crate) is_trusted: bool,
 }

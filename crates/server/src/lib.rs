@@ -69,4 +69,6 @@ pub use server_file::{
 
 pub use consort_memory::Budget;
 pub use consort_sasl::{Mechanism, scram::Hash};
-pub use consort_tls::{ClientCertificates, Identity, ListenerFiles, Roots, TlsError};
+pub use consort_tls::{
+    ClientCertificates, Identity, IdentityFiles, ListenerFiles, ProtocolSettings, Roots, TlsError, TrustFile,
+};

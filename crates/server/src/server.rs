@@ -9,7 +9,7 @@ use consort_cache::{CacheManager, HandoverTimeout};
 use consort_hotrod::ServerAddress;
 use consort_memory::Budget;
 use consort_sasl::Mechanism;
-use consort_tls::{ClientCertificates, Identity};
+use consort_tls::{ClientCertificates, Identity, ProtocolSettings};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -228,6 +228,13 @@ impl ServerBuilder {
     #[must_use]
     pub fn tls(mut self, identity: Identity, clients: ClientCertificates) -> Self {
         self.security.tls = Some(TlsSettings { identity, clients });
+        self
+    }
+
+    /// The versions and cipher suites of TLS; by default all supported ones.
+    #[must_use]
+    pub fn tls_protocols(mut self, protocols: ProtocolSettings) -> Self {
+        self.security.tls_protocols = protocols;
         self
     }
 

@@ -1,4 +1,5 @@
-//! TLS settings of clients and servers, with certificates and keys from PEM files. TLS 1.2 and 1.3, with ring.
+//! TLS settings of clients and servers, with certificates and keys from PEM files and Java's key stores. TLS 1.2 and 1.3, with
+//! ring.
 //!
 //! ```
 //! use consort_tls::{Identity, Roots, TlsError};
@@ -17,15 +18,19 @@ mod protocol_settings;
 pub mod secrets;
 mod server_check;
 mod signatures;
+mod store_file;
 
 use std::path::Path;
 use std::sync::Arc;
 
-pub use listener_files::ListenerFiles;
-pub use peers::TrustedPeers;
+pub use listener_files::{IdentityFiles, ListenerFiles, TrustFile};
+pub use peers::{TrustedClients, TrustedPeers};
 pub use protocol_settings::ProtocolSettings;
 pub use server_check::{ServerCheck, client_with_check};
+pub use store_file::{StoreFile, StorePassword};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -104,6 +109,22 @@ impl Identity {
         Self { chain, key: PrivateKeyDer::Pkcs8(key.into()) }
     }
 
+    fn to_pem(&self) -> String {
+        let block = |label: &str, der: &[u8]| {
+            let digits = STANDARD.encode(der);
+            let lines =
+                digits.as_bytes().chunks(64).map(String::from_utf8_lossy).collect::<Vec<_>>().join("\n");
+            format!("-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n")
+        };
+        let chain = self.chain.iter().map(|certificate| block("CERTIFICATE", certificate));
+        let key = match &self.key {
+            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        chain.chain([block(key, self.key.secret_der())]).collect()
+    }
+
     /// Returns the certificate in DER.
     pub fn certificate(&self) -> &[u8] {
         self.chain.first().map_or(&[], AsRef::as_ref)
@@ -174,6 +195,8 @@ pub enum ClientCertificates {
     Asked(Roots),
     /// Required.
     Needed(Roots),
+    /// Requested or required, as Java checks them: a certificate that is itself trusted needs no authority.
+    Trusted(TrustedClients),
 }
 
 /// Returns a server's settings.
@@ -206,6 +229,9 @@ pub fn server_with_protocols(
         }
         ClientCertificates::Needed(roots) => {
             config.with_client_cert_verifier(verifier(roots).build().map_err(unfit)?)
+        }
+        ClientCertificates::Trusted(clients) => {
+            config.with_client_cert_verifier(clients.verifier(protocols)?)
         }
     };
     config.with_single_cert(identity.chain, identity.key).map(Arc::new).map_err(unfit)

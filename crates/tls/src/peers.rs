@@ -57,7 +57,7 @@ impl TrustedPeers {
         let config = ServerConfig::builder_with_provider(protocols.provider());
         let config = config.with_protocol_versions(protocols.versions()).map_err(unfit)?;
         let config = match requires_certificates {
-            true => config.with_client_cert_verifier(Arc::new(self.verifier(protocols)?)),
+            true => config.with_client_cert_verifier(Arc::new(self.verifier(protocols, true)?)),
             false => config.with_no_client_auth(),
         };
         config.with_single_cert(identity.chain, identity.key).map(Arc::new).map_err(unfit)
@@ -73,10 +73,15 @@ impl TrustedPeers {
         protocols: &ProtocolSettings,
         identity: Identity,
     ) -> Result<Arc<ClientConfig>, TlsError> {
-        client_with_verifier(protocols, Arc::new(self.verifier(protocols)?), Some(identity))
+        client_with_verifier(protocols, Arc::new(self.verifier(protocols, true)?), Some(identity))
     }
 
-    fn verifier(&self, protocols: &ProtocolSettings) -> Result<PeerVerifier, TlsError> {
+    /// Returns the certificates in DER.
+    pub fn certificates(&self) -> impl Iterator<Item = &[u8]> {
+        self.certificates.iter().map(AsRef::as_ref)
+    }
+
+    fn verifier(&self, protocols: &ProtocolSettings, is_required: bool) -> Result<PeerVerifier, TlsError> {
         let provider = protocols.provider();
         let (mut servers, mut clients) = (None, None);
         if let Some(authorities) = &self.authorities {
@@ -85,7 +90,32 @@ impl TrustedPeers {
             let builder = WebPkiClientVerifier::builder_with_provider(authorities.clone(), provider.clone());
             clients = Some(builder.build().map_err(unfit)?);
         }
-        Ok(PeerVerifier { trusted: self.certificates.clone(), servers, clients, provider })
+        Ok(PeerVerifier { trusted: self.certificates.clone(), servers, clients, provider, is_required })
+    }
+}
+
+/// A server's trusted certificates of clients.
+#[derive(Clone, Debug)]
+pub struct TrustedClients {
+    /// The certificates.
+    pub trusted: TrustedPeers,
+    /// Refuse clients without a certificate.
+    pub is_required: bool,
+    /// Only clients whose certificate is itself among the trusted ones are users.
+    pub are_users: bool,
+}
+
+impl TrustedClients {
+    pub(crate) fn verifier(
+        &self,
+        protocols: &ProtocolSettings,
+    ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        Ok(Arc::new(self.trusted.verifier(protocols, self.is_required)?))
+    }
+
+    /// Whether the owner of a verified certificate may be a user.
+    pub fn may_be_user(&self, certificate: &[u8]) -> bool {
+        !self.are_users || self.trusted.certificates().any(|own| own == certificate)
     }
 }
 
@@ -108,6 +138,7 @@ struct PeerVerifier {
     servers: Option<Arc<WebPkiServerVerifier>>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
     provider: Arc<CryptoProvider>,
+    is_required: bool,
 }
 
 impl PeerVerifier {
@@ -139,6 +170,10 @@ impl ServerCertVerifier for PeerVerifier {
 }
 
 impl ClientCertVerifier for PeerVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_required
+    }
+
     /// None, because a Java client whose store has only its issuer's certificate would find none of its own.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
@@ -191,7 +226,7 @@ mod tests {
     /// Both as a server's and as a client's certificate.
     fn accepts(trusted: &[&Certified], presented: &[&Certified]) -> bool {
         let trusted = TrustedPeers::from_der(trusted.iter().map(|own| own.certificate.to_vec())).unwrap();
-        let verifier = trusted.verifier(&ProtocolSettings::default()).unwrap();
+        let verifier = trusted.verifier(&ProtocolSettings::default(), true).unwrap();
         let chain: Vec<_> = presented.iter().map(|own| own.certificate.clone()).collect();
         let name = ServerName::try_from("any.example").unwrap();
         let as_server = verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], UnixTime::now());

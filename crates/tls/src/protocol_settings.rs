@@ -8,7 +8,7 @@ use rustls::{ALL_VERSIONS, SupportedCipherSuite, SupportedProtocolVersion};
 use crate::TlsError;
 
 /// Versions and cipher suites; by default all supported ones.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct ProtocolSettings {
     versions: Vec<&'static SupportedProtocolVersion>,
     suites: Vec<SupportedCipherSuite>,
@@ -26,6 +26,17 @@ impl ProtocolSettings {
             versions: named("tls.protocols", versions, ALL_VERSIONS, |version| version_name(version))?,
             suites: named("tls.cipher_suites", suites, &all, suite_name)?,
         })
+    }
+
+    /// Returns the names of all supported cipher suites.
+    pub fn supported_suites() -> Vec<String> {
+        ring::default_provider().cipher_suites.iter().map(suite_name).collect()
+    }
+
+    /// Returns the names of the selected versions and cipher suites, none for all.
+    pub fn names(&self) -> Vec<String> {
+        let versions = self.versions.iter().map(|version| version_name(version));
+        versions.chain(self.suites.iter().map(suite_name)).collect()
     }
 
     pub(crate) fn provider(&self) -> Arc<CryptoProvider> {

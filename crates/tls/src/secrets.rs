@@ -1,8 +1,11 @@
 //! Files with secrets.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use zeroize::Zeroizing;
 
 /// Every user can read or write the file. The group may read it, because in Kubernetes a secret's file is the group's.
 const EVERYONE: u32 = 0o006;
@@ -12,6 +15,17 @@ pub fn warn_if_open(file: &Path, what: &'static str) {
     if std::fs::metadata(file).is_ok_and(|metadata| is_open(&metadata)) {
         tracing::warn!(file = %file.display(), "every user of this host can read or change {what}: restrict it with chmod o-rw");
     }
+}
+
+/// Reads a file with a secret, and at most one byte more than the limit, so that a larger file is noticed. Warns as
+/// [`warn_if_open`].
+pub fn read(file: &Path, what: &'static str, limit: usize) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    let opened = File::open(file)?;
+    warn_if_open(file, what);
+    // A buffer that grew would leave copies of the secret.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(limit + 1));
+    opened.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn is_open(metadata: &Metadata) -> bool {

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_sasl::Mechanism;
-use consort_tls::{ClientCertificates, Identity, TlsError};
+use consort_tls::{ClientCertificates, Identity, ProtocolSettings, TlsError};
 use tokio::net::TcpStream;
 
 pub use role::{Permission, Role};
@@ -72,6 +72,7 @@ pub enum SecurityError {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecuritySettings {
     pub(crate) tls: Option<TlsSettings>,
+    pub(crate) tls_protocols: ProtocolSettings,
     pub(crate) users: Option<Users>,
     pub(crate) tokens: Option<Tokens>,
     /// By default all that are possible without risk.
@@ -94,6 +95,7 @@ impl Security {
     pub(crate) fn new(settings: SecuritySettings) -> Result<Self, SecurityError> {
         let SecuritySettings {
             tls,
+            tls_protocols,
             users,
             tokens,
             mechanisms,
@@ -104,7 +106,7 @@ impl Security {
         } = settings;
         let requirement = Arc::new(Requirement::new(users.is_some(), allows_weaker));
         let handshake_timeout = handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT);
-        let tls = tls.map(Tls::new).transpose()?.map(Arc::new);
+        let tls = tls.map(|tls| Tls::new(tls, tls_protocols)).transpose()?.map(Arc::new);
         let Some(users) = users else {
             return match (mechanisms, tokens) {
                 (Some(_), _) | (_, Some(_)) => Err(SecurityError::MechanismsWithoutUsers),

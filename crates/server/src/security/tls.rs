@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
-use consort_tls::{ClientCertificates, Identity, TlsError};
+use consort_tls::{ClientCertificates, Identity, ProtocolSettings, TlsError, TrustedClients};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -17,19 +17,47 @@ pub(crate) struct TlsSettings {
     pub(crate) clients: ClientCertificates,
 }
 
+/// The settings of new connections.
+#[derive(Clone)]
+struct Acceptor {
+    tls: TlsAcceptor,
+    /// They decide which certificates name a user.
+    clients: Option<TrustedClients>,
+}
+
+impl Acceptor {
+    fn new(
+        TlsSettings { identity, clients }: TlsSettings,
+        protocols: &ProtocolSettings,
+    ) -> Result<Self, TlsError> {
+        let trusted = match &clients {
+            ClientCertificates::Trusted(trusted) => Some(trusted.clone()),
+            _ => None,
+        };
+        let tls = TlsAcceptor::from(consort_tls::server_with_protocols(protocols, identity, clients)?);
+        Ok(Self { tls, clients: trusted })
+    }
+
+    fn user_of(&self, certificate: &[u8]) -> Option<Arc<str>> {
+        let may_be_user = self.clients.as_ref().is_none_or(|clients| clients.may_be_user(certificate));
+        if may_be_user { common_name(certificate) } else { None }
+    }
+}
+
 pub(crate) struct Tls {
-    acceptor: RwLock<TlsAcceptor>,
+    acceptor: RwLock<Acceptor>,
+    protocols: ProtocolSettings,
     pub(crate) requests_certificates: bool,
     /// In seconds since 1970.
     expiry: AtomicI64,
 }
 
 impl Tls {
-    pub(crate) fn new(TlsSettings { identity, clients }: TlsSettings) -> Result<Self, TlsError> {
-        let requests_certificates = !matches!(clients, ClientCertificates::NotAsked);
-        let expiry = AtomicI64::new(expiry(identity.certificate()));
-        let acceptor = TlsAcceptor::from(consort_tls::server(identity, clients)?);
-        Ok(Self { acceptor: RwLock::new(acceptor), requests_certificates, expiry })
+    pub(crate) fn new(settings: TlsSettings, protocols: ProtocolSettings) -> Result<Self, TlsError> {
+        let requests_certificates = !matches!(settings.clients, ClientCertificates::NotAsked);
+        let expiry = AtomicI64::new(expiry(settings.identity.certificate()));
+        let acceptor = RwLock::new(Acceptor::new(settings, &protocols)?);
+        Ok(Self { acceptor, protocols, requests_certificates, expiry })
     }
 
     pub(crate) fn expiry(&self) -> i64 {
@@ -37,13 +65,13 @@ impl Tls {
     }
 
     /// As [`crate::TlsHandle::replace`]; the mechanisms of users depend on whether certificates are requested.
-    pub(crate) fn replace(&self, TlsSettings { identity, clients }: TlsSettings) -> Result<(), TlsError> {
-        if self.requests_certificates == matches!(clients, ClientCertificates::NotAsked) {
+    pub(crate) fn replace(&self, settings: TlsSettings) -> Result<(), TlsError> {
+        if self.requests_certificates == matches!(settings.clients, ClientCertificates::NotAsked) {
             let why = "requesting client certificates can only be changed by a restart of the server";
             return Err(TlsError::Unfit(why.to_owned()));
         }
-        let expiry = expiry(identity.certificate());
-        let acceptor = TlsAcceptor::from(consort_tls::server(identity, clients)?);
+        let expiry = expiry(settings.identity.certificate());
+        let acceptor = Acceptor::new(settings, &self.protocols)?;
         self.expiry.store(expiry, Ordering::Relaxed);
         *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
         Ok(())
@@ -61,9 +89,9 @@ impl Tls {
             return Err(refuse(&mut stream, &response).await);
         }
         let acceptor = self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let stream = acceptor.accept(stream).await?;
+        let stream = acceptor.tls.accept(stream).await?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let name = certificate.and_then(|certificate| common_name(certificate));
+        let name = certificate.and_then(|certificate| acceptor.user_of(certificate));
         Ok((Stream::Tls(Box::new(Mutex::new(stream))), name))
     }
 }

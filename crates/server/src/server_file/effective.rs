@@ -178,13 +178,17 @@ impl Effective<'_> {
     fn certificates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(tls) = self.tls else { return Ok(()) };
         let state = if self.builder.has_tls() { "" } else { " (not read)" };
-        line(f, "TLS", format_args!("{}{state}", tls.certificate.display()))?;
+        line(f, "TLS", format_args!("{}{state}", tls.certificate().display()))?;
+        let protocols = tls.protocols.names();
+        if !protocols.is_empty() {
+            line(f, "TLS offers", protocols.join(", "))?;
+        }
         let Some(clients) = &tls.client_ca else { return Ok(()) };
         let requirement = if tls.needs_clients { "needed" } else { "optional" };
         line(
             f,
             "client CAs",
-            format_args!("{} (certificates of clients are {requirement})", clients.display()),
+            format_args!("{} (certificates of clients are {requirement})", clients.path().display()),
         )
     }
 }

@@ -10,6 +10,7 @@ mod cache_settings;
 mod caches;
 mod container;
 mod counters;
+mod credentials;
 mod document;
 #[cfg(test)]
 mod effect_tests;
@@ -19,9 +20,12 @@ mod locations;
 mod network;
 mod problem;
 mod realm_files;
+mod realm_tls;
 mod realms;
 mod roles;
 mod section;
+#[cfg(test)]
+mod security_tests;
 mod stack;
 #[cfg(test)]
 mod tests;
@@ -32,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use consort_conf::{Stack, Variables};
-use consort_tls::{ClientCertificates, Identity, ListenerFiles};
+use consort_tls::{ClientCertificates, Identity, IdentityFiles, ListenerFiles, TlsError};
 
 use self::cache_roles::CacheAccess;
 use self::container::{Container, Transport};
@@ -44,7 +48,7 @@ use self::network::Network;
 use self::problem::Problems;
 pub use self::problem::{Place, Problem, Severity};
 pub use self::realm_files::RealmFiles;
-use self::realms::Realm;
+use self::realms::{Realm, Realms};
 use self::roles::RolesSettings;
 use self::section::Section;
 use crate::catalog::definition::CacheDefinitions;
@@ -293,7 +297,8 @@ impl ServerFile {
             network.read_bindings(bindings, problems);
         }
         let security = section.child("security", problems);
-        let realms = security.map(|security| realms::collect(security, problems)).unwrap_or_default();
+        let realms = security.map(|security| Realms::collect(security, locations, problems));
+        let realms = realms.unwrap_or_default();
         section.warn(
             &[(
                 "data-sources",
@@ -309,13 +314,13 @@ impl ServerFile {
         let Some(endpoint) = &self.endpoint else { return };
         if let Some((name, place)) = &endpoint.realm {
             self.realm = realms::read(&realms, (name, *place), locations, problems);
-        } else if let Some(realm) = realms.first() {
-            problems.warn(realm.place, "no endpoint names a security-realm: every client can do everything");
+        } else if let Some(place) = realms.first() {
+            problems.warn(place, "no endpoint names a security-realm: every client can do everything");
         }
         let has_roots = self
             .realm
             .as_ref()
-            .is_some_and(|realm| realm.tls.as_ref().is_some_and(|tls| tls.clients.is_some()));
+            .is_some_and(|realm| realm.tls.as_ref().is_some_and(|tls| tls.files.client_ca.is_some()));
         if endpoint.needs_client_certificate && !has_roots {
             let text = "require-ssl-client-auth needs a <truststore> beside the <keystore> of the realm";
             problems.refuse(endpoint.place, text);
@@ -342,14 +347,28 @@ impl ServerFile {
     pub fn realm_files(&self) -> Option<RealmFiles> {
         let realm = self.realm.as_ref()?;
         let needs_clients = self.endpoint.as_ref().is_some_and(|endpoint| endpoint.needs_client_certificate);
-        let tls = realm.tls.as_ref().map(|tls| ListenerFiles {
-            certificate: tls.identity.clone(),
-            key: tls.identity.clone(),
-            client_ca: tls.clients.clone(),
-            needs_clients,
-        });
+        let tls = realm.tls.as_ref().map(|tls| ListenerFiles { needs_clients, ..tls.files.clone() });
         let (roles, access) = (self.roles.clone(), self.access.clone());
         Some(RealmFiles { users: realm.users.clone(), tls, roles, access })
+    }
+
+    /// Writes the certificate that was made because its file is missing (`generate-self-signed-certificate-host`), so that the next
+    /// start has the same. Returns the file.
+    ///
+    /// # Errors
+    ///
+    /// The file exists by now, or cannot be written.
+    pub fn write_made_certificate(&self) -> Result<Option<&Path>, TlsError> {
+        let files = self.realm.as_ref().and_then(|realm| Some(&realm.tls.as_ref()?.files));
+        match (files.map(|files| &files.identity), &self.tls) {
+            (Some(IdentityFiles::Store(file)), Some((identity, _)))
+                if file.self_signed_host.is_some() && !file.path.exists() =>
+            {
+                file.write(identity)?;
+                Ok(Some(&file.path))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Returns the problems, in the order of the file: at most 200 of each severity.
@@ -455,6 +474,8 @@ impl ServerFile {
         }
         if let Some((identity, clients)) = &self.tls {
             builder = builder.tls(identity.clone(), clients.clone());
+            let files = self.realm.as_ref().and_then(|realm| realm.tls.as_ref()).map(|tls| &tls.files);
+            builder = builder.tls_protocols(files.map(|files| files.protocols.clone()).unwrap_or_default());
         }
         match &self.users {
             Some(users) => builder.users(users.clone()),

@@ -1,0 +1,149 @@
+//! Realms: key stores, versions and suites of TLS.
+
+use super::effect_tests::Realm;
+use super::tests::{problems, refused, server};
+use super::*;
+
+const STORES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../keystore/tests/data");
+
+fn identities(ssl: &str) -> String {
+    format!("<server-identities><ssl>{ssl}</ssl></server-identities>")
+}
+
+/// A server whose realm has this content.
+fn realm(content: &str) -> ServerFile {
+    server(&format!(
+        "<security><credential-stores><credential-store name=\"c\" path=\"{STORES}/credentials.p12\">\
+         <masked-credential masked=\"1Hc4Feq2wJs;pepper99;100\"/></credential-store></credential-stores><security-realms>\
+         <security-realm name=\"r\">{content}</security-realm></security-realms></security>\
+         <endpoints socket-binding=\"b\" security-realm=\"r\"/>"
+    ))
+}
+
+#[test]
+fn key_stores_of_java_are_the_certificates_of_the_server() {
+    let directory = Realm::new("key-stores");
+    let read = |keystore: &str| directory.read(">", "", &identities(keystore));
+    let certificate = |keystore: &str| {
+        let file = read(keystore);
+        assert_eq!(refused(&file), [] as [String; 0], "{keystore}");
+        file.apply(crate::Server::builder()).security.tls.unwrap().identity.certificate().to_vec()
+    };
+    let jks = format!("path=\"{STORES}/server.jks\" password=\"storepw\" key-password=\"keypw12\"");
+    let first = certificate(&format!("<keystore {jks} alias=\"server\"/>"));
+    let other = certificate(&format!("<keystore {jks} alias=\"other\" type=\"JKS\"/>"));
+    assert_ne!(first, other);
+    assert_ne!(
+        certificate(&format!("<keystore path=\"{STORES}/server.jceks\" keystore-password=\"changeit\"/>")),
+        other
+    );
+    let pkcs12 = format!("<keystore path=\"{STORES}/two-keys.p12\" password=\"changeit\"");
+    let with_clients = format!("{pkcs12}/><truststore path=\"{STORES}/trusted.jks\" password=\"changeit\"/>");
+    let shown = read(&with_clients);
+    let shown = shown
+        .effective(&shown.apply(crate::Server::builder()))
+        .tls(shown.realm_files().unwrap().tls())
+        .to_string();
+    assert!(
+        shown.contains("two-keys.p12\n")
+            && shown.contains("trusted.jks (certificates of clients are optional)"),
+        "{shown}"
+    );
+    for (wrong, expected) in [
+        (
+            format!("{pkcs12} alias=\"third\"/>"),
+            "no key has the alias `third`; the aliases are: first, second",
+        ),
+        (format!("<keystore path=\"{STORES}/server.jks\" password=\"x\"/>"), "the password is wrong"),
+        (format!("<keystore path=\"{STORES}/trusted.jks\" password=\"changeit\"/>"), "no private key in it"),
+    ] {
+        let all = refused(&read(&wrong)).join("\n");
+        assert!(all.contains(expected), "{wrong}: {all}");
+    }
+}
+
+#[test]
+fn password_is_an_attribute_or_a_credential_of_a_store() {
+    let of = |child: &str| realm(&identities(&format!("<keystore path=\"a.p12\">{child}</keystore>")));
+    let password = |child: &str| {
+        let file = of(child);
+        assert_eq!(refused(&file), [] as [String; 0], "{child}");
+        let files = file.realm_files().unwrap().tls().unwrap().clone();
+        let IdentityFiles::Store(store) = files.identity else { panic!("{files:?}") };
+        store.password.map(|password| password.read().unwrap().to_string())
+    };
+    assert_eq!(password("<credential-reference store=\"c\" alias=\"trust\"/>").unwrap(), "p\u{e4}ss-Trust");
+    assert_eq!(password("<clear-text-credential clear-text=\"x\"/>").unwrap(), "x");
+    assert_eq!(password("<masked-credential masked=\"1Hc4Feq2wJs;pepper99;100\"/>").unwrap(), "secret");
+    assert_eq!(password(""), None);
+    for (child, expected) in [
+        ("<credential-reference store=\"d\"/>", "no credential store `d`; stores: c"),
+        ("<command-credential command=\"x\"/>", "<command-credential>: no command is run"),
+        (
+            "<clear-text-credential clear-text=\"x\"/><credential-reference store=\"c\"/>",
+            "more than one password",
+        ),
+    ] {
+        let all = refused(&of(child)).join("\n");
+        assert!(all.contains(expected), "{child}: {all}");
+    }
+    let unnamed = server(
+        "<security><credential-stores><credential-store name=\"c\" path=\"x\"/></credential-stores></security>",
+    );
+    assert!(refused(&unnamed)[1].contains("credential store `c` has no password"), "{:?}", refused(&unnamed));
+}
+
+#[test]
+fn made_certificate_is_written_once() {
+    let directory = Realm::new("made");
+    let keystore = "<keystore path=\"made.pfx\" password=\"x\" alias=\"server\" \
+                    generate-self-signed-certificate-host=\"grid.example\"/>";
+    let read = || directory.read(">", "", &identities(keystore));
+    let certificate = |file: &ServerFile| {
+        assert_eq!(refused(file), [] as [String; 0]);
+        file.apply(crate::Server::builder()).security.tls.unwrap().identity.certificate().to_vec()
+    };
+    let made = read();
+    assert!(!directory.path("made.pfx").exists(), "a check writes no file");
+    assert_eq!(made.write_made_certificate().unwrap(), Some(&*directory.path("made.pfx")));
+    let again = read();
+    assert_eq!(certificate(&again), certificate(&made));
+    assert_eq!(again.write_made_certificate().unwrap(), None);
+}
+
+#[test]
+fn engine_selects_versions_and_suites() {
+    let of = |engine: &str| realm(&identities(&format!("<keystore path=\"a.pem\"/><engine {engine}/>")));
+    let names = |engine: &str| {
+        let file = of(engine);
+        assert_eq!(refused(&file), [] as [String; 0], "{engine}");
+        file.realm_files().unwrap().tls().unwrap().protocols.names()
+    };
+    assert_eq!(names(""), [] as [&str; 0]);
+    assert_eq!(names("enabled-protocols=\"TLSV1.1 TLSV1.3\" enabled-ciphersuites=\"DEFAULT\""), ["TLSv1.3"]);
+    assert!(problems(&of("enabled-protocols=\"TLSv1.1 TLSv1.2\""))[0].contains("TLSv1.1 is not offered"));
+    let suites = names(
+        "enabled-ciphersuites=\"ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:DHE-RSA-AES256-SHA\" \
+         enabled-ciphersuites-tls13=\"TLS_AES_256_GCM_SHA384\"",
+    );
+    let expected = [
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        "TLS_AES_256_GCM_SHA384",
+    ];
+    assert_eq!(suites, expected);
+    assert_eq!(names("enabled-ciphersuites=\"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\"").len(), 4);
+    for (engine, expected) in [
+        ("enabled-protocols=\"TLSv1.1\"", "the server speaks TLSv1.2 and TLSv1.3"),
+        ("enabled-protocols=\"TLSv9\"", "unknown protocol `TLSv9`"),
+        ("enabled-ciphersuites=\"DHE-RSA-AES256-GCM-SHA384\"", "has none of these suites"),
+        ("enabled-ciphersuites=\"HIGH:!aNULL\"", "`HIGH` selects suites by a property"),
+    ] {
+        let all = refused(&of(engine)).join("\n");
+        assert!(all.contains(expected), "{engine}: {all}");
+    }
+    let shown = of("enabled-protocols=\"TLSv1.3\"");
+    let shown =
+        shown.effective(&crate::Server::builder()).tls(shown.realm_files().unwrap().tls()).to_string();
+    assert!(shown.contains("TLS offers       TLSv1.3\n"), "{shown}");
+}
