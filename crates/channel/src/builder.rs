@@ -6,7 +6,8 @@ use consort_conf::{ConfigError, IgnoredAttribute, RenamedAttribute, Variables, r
 use consort_group::config::{ProtocolConfig, StackConfig};
 use consort_group::protocols::registry::{self, Resolver, ValueError};
 use consort_group::protocols::{
-    CounterConfig, Gms, KubePingConfig, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig,
+    CounterConfig, Gms, KeyPair, KubePingConfig, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig,
+    TokenConfig,
 };
 use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
 use consort_net::{
@@ -411,6 +412,10 @@ impl Resolver for TransportResolver {
 
     fn secret_key(&mut self, config: &SymEncryptConfig) -> Result<SecretKey, String> {
         key_store::secret_key(config)
+    }
+
+    fn certificate_keys(&mut self, config: &TokenConfig) -> Result<KeyPair, String> {
+        key_store::certificate_keys(config)
     }
 
     fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {

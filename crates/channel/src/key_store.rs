@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use consort_group::protocols::{RandomBytes, SecretKey, SymEncryptConfig};
-use consort_keystore::{Limits, StoreType};
+use consort_group::protocols::{KeyPair, RandomBytes, SecretKey, SymEncryptConfig, TokenConfig};
+use consort_keystore::{Limits, Opening, StoreType};
 use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
@@ -18,6 +18,23 @@ pub(crate) fn secret_key(config: &SymEncryptConfig) -> Result<SecretKey, String>
     let read = consort_keystore::secret_key(&bytes, kind, &config.alias, store, key, &limits);
     let key = read.map_err(|error| fail(&error))?;
     Ok(SecretKey::new(key.algorithm(), key.bytes().to_vec()))
+}
+
+/// Reads the private key of AUTH's X509Token. The error names the file.
+pub(crate) fn certificate_keys(config: &TokenConfig) -> Result<KeyPair, String> {
+    let name = config.keystore_path.trim();
+    let fail = |error: &dyn std::fmt::Display| format!("cannot read a private key from `{name}`: {error}");
+    let limits = Limits::default();
+    let bytes = read_secret(name, "the cluster's private key", &limits).map_err(|error| fail(&error))?;
+    let key_password = Some(config.cert_password.text()).filter(|password| !password.is_empty());
+    let opening = Opening {
+        password: config.keystore_password.text(),
+        key_password,
+        alias: Some(config.cert_alias.trim()),
+    };
+    let store = consort_keystore::certificates(&bytes, &opening, &limits).map_err(|error| fail(&error))?;
+    let key = store.private_key().ok_or_else(|| fail(&"it has none"))?;
+    KeyPair::from_private_key(key).map_err(|error| fail(&error))
 }
 
 /// Reads a file with a secret; warns if every user of this host can read it.
@@ -90,6 +107,25 @@ mod tests {
         assert_eq!(format!("{:?}", secret_key(&with("keypw")).unwrap()), "SecretKey(AES, 24 bytes)");
         assert!(secret_key(&with("storepw")).is_err());
         assert!(secret_key(&SymEncryptConfig { alias: "other".to_owned(), ..with("keypw") }).is_err());
+    }
+
+    #[test]
+    fn private_key_of_a_certificate_is_read_from_stores_of_either_format() {
+        let config = |file: &str, password: &str, alias: &str| TokenConfig {
+            keystore_path: STORE.replace("aes.p12", file),
+            keystore_password: Password::new("changeit"),
+            cert_password: Password::new(password),
+            cert_alias: alias.to_owned(),
+            ..TokenConfig::default()
+        };
+        for (file, password) in [("members.jks", "members"), ("members.p12", "")] {
+            certificate_keys(&config(file, password, "members")).unwrap();
+            let error = certificate_keys(&config(file, password, "other")).unwrap_err();
+            assert!(error.contains(file) && error.contains("no key has the alias `other`"), "{error}");
+        }
+        assert!(certificate_keys(&config("members.jks", "", "members")).unwrap_err().contains("password"));
+        let of_a_curve = certificate_keys(&config("server.jks", "", "x")).unwrap_err();
+        assert!(of_a_curve.starts_with("cannot read a private key from"), "{of_a_curve}");
     }
 
     #[test]
