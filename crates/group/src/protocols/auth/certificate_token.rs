@@ -7,7 +7,6 @@ use bytes::Bytes;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::token::{Refused, TokenConfig};
 use crate::Time;
 use crate::protocols::encrypt::{KeyPair, RandomBytes};
 
@@ -51,14 +50,11 @@ impl std::fmt::Debug for CertificateToken {
 }
 
 impl CertificateToken {
-    pub(super) fn new(config: &TokenConfig, (keys, mut random): CertificateKey) -> Result<Self, Refused> {
-        let own = keys.encrypt(&mut *random, config.auth_value.text().as_bytes());
-        let own = own.ok_or_else(|| {
-            let why = "auth_token.auth_value is longer than the certificate's RSA key can encrypt";
-            ("auth_token.auth_value", why.to_owned())
-        })?;
-        let value = Zeroizing::new(config.auth_value.text().to_lowercase());
-        Ok(Self { keys, random, own, value, accepted: BTreeSet::new(), checked_until: Time::ZERO })
+    /// `None`: the value is longer than the key can encrypt.
+    pub(super) fn new(value: &str, (keys, mut random): CertificateKey) -> Option<Self> {
+        let own = keys.encrypt(&mut *random, value.as_bytes())?;
+        let value = Zeroizing::new(value.to_lowercase());
+        Some(Self { keys, random, own, value, accepted: BTreeSet::new(), checked_until: Time::ZERO })
     }
 
     pub(super) fn own(&self) -> Bytes {
@@ -99,14 +95,12 @@ impl CertificateToken {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Password;
     use crate::protocols::encrypt::tests::Counting;
 
     fn token(keys: &KeyPair, value: &str) -> CertificateToken {
-        let config = TokenConfig { auth_value: Password::new(value), ..TokenConfig::default() };
         // Other random bytes for each token.
         let random = Box::new(Counting(value.len() as u8 + value.as_bytes()[0]));
-        CertificateToken::new(&config, (keys.clone(), random)).unwrap()
+        CertificateToken::new(value, (keys.clone(), random)).unwrap()
     }
 
     fn keys(seed: u8) -> KeyPair {
@@ -153,8 +147,6 @@ mod tests {
 
     #[test]
     fn value_that_is_too_long_for_the_key_is_refused() {
-        let config = TokenConfig { auth_value: Password::new("x".repeat(200)), ..TokenConfig::default() };
-        let refused = CertificateToken::new(&config, (keys(1), Box::new(Counting(1)))).unwrap_err();
-        assert_eq!(refused.0, "auth_token.auth_value");
+        assert!(CertificateToken::new(&"x".repeat(200), (keys(1), Box::new(Counting(1)))).is_none());
     }
 }

@@ -107,7 +107,7 @@ pub(super) enum AuthToken {
 }
 
 /// The attribute, and a text for the operator.
-pub(super) type Refused = (&'static str, String);
+type Refused = (&'static str, String);
 
 const CLASS: &str = "auth_class";
 
@@ -115,7 +115,7 @@ const CLASS: &str = "auth_class";
 const CLASSES: &str =
     "org.jgroups.auth.FixedMembershipToken, org.jgroups.auth.RegexMembership or org.jgroups.auth.X509Token";
 
-/// What tokens need from the host.
+/// Addresses and keys of the host, for tokens.
 pub trait TokenSources {
     /// Returns the addresses of a host.
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String>;
@@ -235,7 +235,11 @@ impl AuthToken {
             }
         }
         let key = sources.certificate_key(config).map_err(|why| ("auth_token.keystore_path", why))?;
-        CertificateToken::new(config, key).map(Box::new).map(Self::X509)
+        let token = CertificateToken::new(config.auth_value.text(), key).ok_or_else(|| {
+            let why = "auth_token.auth_value is longer than the certificate's RSA key can encrypt";
+            ("auth_token.auth_value", why.to_owned())
+        })?;
+        Ok(Self::X509(Box::new(token)))
     }
 
     fn regex(config: &TokenConfig) -> Result<Self, Refused> {
