@@ -88,7 +88,11 @@ fn helm_and_kubernetes_take_the_chart_with_all_values() {
         );
         for policy in chart.all("NetworkPolicy") {
             selectors.push(&policy["spec"]["podSelector"]["matchLabels"]);
-            selectors.push(&policy["spec"]["ingress"][1]["from"][0]["podSelector"]["matchLabels"]);
+            let rules = policy["spec"]["ingress"].as_array().into_iter().flatten();
+            let sources = rules.flat_map(|rule| rule["from"].as_array().into_iter().flatten());
+            let before = selectors.len();
+            selectors.extend(sources.map(|source| &source["podSelector"]["matchLabels"]));
+            assert_eq!(selectors.len(), before + 1, "only members reach the ports of members");
         }
         for constraint in pod["spec"]["topologySpreadConstraints"].as_array().into_iter().flatten() {
             selectors.push(&constraint["labelSelector"]["matchLabels"]);
