@@ -21,6 +21,7 @@ pub(crate) mod definition;
 pub(crate) mod failed_caches;
 pub(crate) mod login_secret;
 pub(crate) mod predefined;
+pub(crate) mod predefined_schemas;
 pub(crate) mod rebalancing;
 pub(crate) mod registry;
 pub(crate) mod requirements;
