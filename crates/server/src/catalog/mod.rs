@@ -33,3 +33,4 @@ pub(crate) mod startup_log;
 pub(crate) mod stats_publisher;
 pub(crate) mod store_directories;
 pub(crate) mod templates;
+pub(crate) mod wildcards;

@@ -101,10 +101,20 @@ pub(super) fn read<'n>(node: &'n Node, locations: Locations<'_>, problems: &mut 
         container.caches.add_all(caches, problems);
     }
     if let Some(name) = section.attribute("default-cache").filter(|name| !name.value.is_empty()) {
-        if container.caches.has(&name.value) {
-            container.default_cache = Some(name.value.clone());
+        let defined = if container.caches.has(&name.value) {
+            Ok(())
         } else {
-            problems.refuse(name.place, format!("default-cache: no cache `{}` is defined", name.value));
+            container.caches.add_matching(&name.value)
+        };
+        match defined {
+            Ok(()) => container.default_cache = Some(name.value.clone()),
+            Err(0) => {
+                problems.refuse(name.place, format!("default-cache: no cache `{}` is defined", name.value));
+            }
+            Err(count) => {
+                let text = format!("default-cache: {count} templates with wildcards match `{}`", name.value);
+                problems.refuse(name.place, text);
+            }
         }
     }
     if let Some(counters) = section.child("counters", problems) {
