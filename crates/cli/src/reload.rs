@@ -2,8 +2,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use consort_server::{
-    CacheDefinitions, CachesHandle, ListenerFiles, RealmFiles, Server, TlsHandle, TokenKeyError, Tokens,
-    TokensHandle, Users, UsersHandle,
+    CacheDefinitions, CachesHandle, FileRoles, ListenerFiles, RealmFiles, Server, TlsHandle, TokenKeyError,
+    Tokens, TokensHandle, Users, UsersHandle,
 };
 use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
@@ -31,8 +31,8 @@ impl TokenFile {
 /// The file of the users.
 #[derive(Clone, Debug)]
 pub(crate) enum UsersFile {
-    /// Of `--users`.
-    Own(PathBuf),
+    /// Of `--users`, with the roles of `--config`.
+    Own(PathBuf, Option<Box<FileRoles>>),
     /// Of the realm of `--config`.
     Realm(Box<RealmFiles>),
 }
@@ -41,9 +41,10 @@ impl UsersFile {
     /// # Errors
     ///
     /// With the file and its error.
-    fn read(&self) -> anyhow::Result<Users> {
+    pub(crate) fn read(&self) -> anyhow::Result<Users> {
         match self {
-            Self::Own(file) => Ok(Users::read(file)?),
+            Self::Own(file, None) => Ok(Users::read(file)?),
+            Self::Own(file, Some(roles)) => Ok(roles.read_users(file)?),
             Self::Realm(files) => files.read_users()?.context("the realm of --config has no users"),
         }
     }

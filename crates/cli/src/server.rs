@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{ArgGroup, Args};
 use consort_cache::{CacheManager, Channel, LEAVE_TIMEOUT, Location, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
 use consort_server::{
-    CacheDefinitions, ClusterSettings, Mechanism, ProtocolSettings, Server, ServerBuilder, ServerError,
-    ServerFile, Users,
+    CacheDefinitions, ClusterSettings, Mechanism, OptionsBeside, ProtocolSettings, SchemaFile, Server,
+    ServerBuilder, ServerError, ServerFile,
 };
 use tokio::net::lookup_host;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -181,6 +182,10 @@ pub(crate) struct ServerCommand {
     /// Create the missing caches of this file before serving: a document in Infinispan's XML, JSON or YAML
     #[arg(long, value_name = "FILE")]
     caches: Option<PathBuf>,
+    /// Register this protobuf schema before serving, as if a client had put it into ___protobuf_metadata; repeatable. Other schemas
+    /// import it by the file's own name, or by NAME
+    #[arg(long = "schema", value_name = "[NAME=]FILE")]
+    schemas: Vec<String>,
     /// Cache of clients that name none, created by their first request like a cache without a definition; none: refuse their
     /// requests. Default: that of --config, or default
     #[arg(long, value_name = "NAME")]
@@ -271,12 +276,13 @@ fn definitions(path: &Path, file: Option<&ServerFile>) -> anyhow::Result<CacheDe
     })
 }
 
-fn own_users(path: &Path, file: Option<&ServerFile>) -> anyhow::Result<Users> {
-    anyhow::ensure!(
-        !file.is_some_and(ServerFile::has_cache_roles),
-        "--users: the roles of caches in --config are those of its users; use its properties-realm"
-    );
-    Ok(Users::read(path)?)
+/// `NAME=FILE`, or a file whose own name is that of the schema.
+fn schema(option: &str) -> anyhow::Result<SchemaFile> {
+    let (name, file) = match option.split_once('=') {
+        Some((name, file)) => (Some(name), file),
+        None => (None, option),
+    };
+    SchemaFile::read(file, name).context("--schema")
 }
 
 struct StartedServer {
@@ -328,9 +334,11 @@ impl ServerCommand {
     /// Reads the file of `--config` or `--check`; its settings become options that the command line lacks.
     fn read_file(&mut self) -> anyhow::Result<Option<ServerFile>> {
         let variables = self.join("").variables()?;
+        let options =
+            OptionsBeside { has_users: self.users.is_some(), has_schemas: !self.schemas.is_empty() };
         let read = match (&self.check, &self.config) {
-            (Some(path), _) => Some(server_config::read_for_check(path, &variables)?),
-            (None, Some(config)) => server_config::read(config, &variables)?,
+            (Some(path), _) => Some(server_config::read_for_check(path, &variables, options)?),
+            (None, Some(config)) => server_config::read(config, &variables, options)?,
             (None, None) => None,
         };
         let Some(mut file) = read else {
@@ -489,6 +497,12 @@ impl ServerCommand {
         }
     }
 
+    /// The file of `--users`. Its roles are those of `--config`.
+    fn users_file(&self, file: Option<&ServerFile>) -> Option<UsersFile> {
+        let path = self.users.clone()?;
+        Some(UsersFile::Own(path, file.map(|file| Box::new(file.roles()))))
+    }
+
     /// The files that are read again at SIGHUP. Options take precedence over the realm of `--config`.
     fn files(&self, file: Option<&ServerFile>) -> Files {
         let realm = file.and_then(ServerFile::realm_files);
@@ -496,7 +510,7 @@ impl ServerCommand {
         let of_realm =
             realm.filter(|realm| realm.users().is_some()).map(|realm| UsersFile::Realm(Box::new(realm)));
         Files {
-            users: self.users.clone().map(UsersFile::Own).or(of_realm),
+            users: self.users_file(file).or(of_realm),
             tokens: self.token_file(),
             tls,
             caches: self.caches.clone(),
@@ -524,10 +538,14 @@ impl ServerCommand {
             Ok(caches) => builder = caches.into_iter().fold(builder, ServerBuilder::caches),
             Err(error) => errors.push(error),
         }
-        match self.users.as_deref().map(|users| own_users(users, file)).transpose() {
+        match self.users_file(file).map(|users| users.read()).transpose() {
             Ok(users) => builder = users.into_iter().fold(builder, ServerBuilder::users),
             Err(error) => errors.push(error),
         }
+        let (schemas, unread): (Vec<_>, Vec<_>) =
+            self.schemas.iter().map(|option| schema(option)).partition(Result::is_ok);
+        builder = builder.schemas(schemas.into_iter().flatten().collect::<Vec<_>>());
+        errors.extend(unread.into_iter().filter_map(Result::err));
         if let Some(mechanisms) = &self.mechanisms {
             builder = builder.mechanisms(mechanisms.clone());
         }

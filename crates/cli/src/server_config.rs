@@ -9,15 +9,19 @@ use std::time::Duration;
 use anyhow::Context;
 use consort_cache::CacheManager;
 use consort_conf::{STOCK, Variables};
-use consort_server::{Problem, ServerBuilder, ServerFile, Severity, is_server_file};
+use consort_server::{OptionsBeside, Problem, ServerBuilder, ServerFile, Severity, is_server_file};
 use tokio::time::timeout;
 
 use crate::terminal::Lines;
 
 /// Reads the file if it is a server's; `None`: it is a stack, as of --stack.
-pub(crate) fn read(path: &str, variables: &Variables) -> anyhow::Result<Option<ServerFile>> {
+pub(crate) fn read(
+    path: &str,
+    variables: &Variables,
+    options: OptionsBeside,
+) -> anyhow::Result<Option<ServerFile>> {
     match std::fs::read_to_string(path) {
-        Ok(text) => Ok(is_server_file(&text).then(|| ServerFile::read(path, variables))),
+        Ok(text) => Ok(is_server_file(&text).then(|| ServerFile::read_beside(path, variables, options))),
         // FILE#STACK names a stack of a file, and a stock stack need not be one.
         Err(_) if path.contains('#') || STOCK.iter().any(|(name, _)| *name == path) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("--config: cannot read {path}")),
@@ -25,14 +29,18 @@ pub(crate) fn read(path: &str, variables: &Variables) -> anyhow::Result<Option<S
 }
 
 /// Like [`read`], for a file that has to be a server's.
-pub(crate) fn read_for_check(path: &Path, variables: &Variables) -> anyhow::Result<ServerFile> {
+pub(crate) fn read_for_check(
+    path: &Path,
+    variables: &Variables,
+    options: OptionsBeside,
+) -> anyhow::Result<ServerFile> {
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
     anyhow::ensure!(
         is_server_file(&text),
         "{name} is no server's file: its outermost element is not <infinispan>; consort doctor --config checks a stack"
     );
-    Ok(ServerFile::read(path, variables))
+    Ok(ServerFile::read_beside(path, variables, options))
 }
 
 /// Problems of the file together with options.

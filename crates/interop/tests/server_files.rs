@@ -37,12 +37,33 @@ fn file_variables(file: &Path) -> Vec<String> {
     used.map(|(name, value)| format!("-D{name}={value}")).collect()
 }
 
+/// Options for a file that has no users or schemas of its own: a file of users, and a schema.
+fn file_options(file: &Path, directory: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).expect("a file");
+    let mut options = Vec::new();
+    if text.contains("<authorization") && !text.contains("<server") {
+        // A role of the file, or a predefined one.
+        let role =
+            text.split("<role name=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("admin");
+        let users = directory.join("users");
+        fs::write(&users, format!("alice {role} password:wonderland\n")).expect("a file of users");
+        options.push(format!("--users={}", users.display()));
+    }
+    if text.contains("context-initializer") {
+        let schema = directory.join("empty.proto");
+        fs::write(&schema, "syntax = \"proto3\";\n").expect("a schema");
+        options.push(format!("--schema={}", schema.display()));
+    }
+    options
+}
+
 /// Texts of refused settings, without places, and the number of warnings.
 fn check(file: &Path, directory: &Path) -> (Vec<String>, usize) {
     let path = file.display().to_string();
     let variables = file_variables(file);
+    let options = file_options(file, directory);
     let mut arguments = vec!["server", "--data=data", "--check", &path];
-    arguments.extend(variables.iter().map(String::as_str));
+    arguments.extend(variables.iter().chain(&options).map(String::as_str));
     let run = Tool::run_consort(&arguments);
     let text = String::from_utf8_lossy(&run.stdout).replace(&format!("{}/", directory.display()), "");
     let all_of = |severity: &str| {

@@ -57,6 +57,7 @@ mod transport;
 pub use catalog::data_directory::DataError;
 pub use catalog::definition::{CacheDefinitions, CacheDefinitionsError, DefinitionError, amount_of_bytes};
 pub use catalog::predefined::{CachesHandle, PredefinedError};
+pub use catalog::predefined_schemas::{SchemaFile, SchemaFileError};
 pub use ops::filter::{KEY_PREFIX, VALUE_PREFIX};
 pub use security::{
     LineError, Permission, Role, SecurityError, TlsHandle, TokenKeyError, Tokens, TokensHandle, Users,
@@ -64,7 +65,8 @@ pub use security::{
 };
 pub use server::{Server, ServerBuilder, ServerError};
 pub use server_file::{
-    ClusterSettings, Effective, Place, Problem, RealmFiles, ServerFile, Severity, is_server_file,
+    ClusterSettings, Effective, FileRoles, OptionsBeside, Place, Problem, RealmFiles, ServerFile, Severity,
+    is_server_file,
 };
 
 pub use consort_memory::Budget;

@@ -19,6 +19,7 @@ use crate::catalog::data_directory::{Data, DataError};
 use crate::catalog::default_cache;
 use crate::catalog::definition::CacheDefinitions;
 use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
+use crate::catalog::predefined_schemas::{self, SchemaFile};
 use crate::catalog::{cluster_log, stats_publisher};
 use crate::connection::acceptor::{Acceptor, KeptPorts};
 use crate::connection::handshake_pool::HandshakePool;
@@ -84,6 +85,7 @@ pub struct ServerBuilder {
     pub(crate) data: Option<PathBuf>,
     recovery_timeout: Option<Duration>,
     pub(crate) definitions: Option<CacheDefinitions>,
+    pub(crate) schemas: Vec<SchemaFile>,
     pub(crate) default_cache: Option<String>,
     memory: Memory,
     pub(crate) security: SecuritySettings,
@@ -103,6 +105,7 @@ impl Default for ServerBuilder {
             data: None,
             recovery_timeout: None,
             definitions: None,
+            schemas: Vec::new(),
             default_cache: Some(default_cache::NAME.to_owned()),
             memory: Memory::default(),
             security: SecuritySettings::default(),
@@ -183,6 +186,14 @@ impl ServerBuilder {
     #[must_use]
     pub fn caches(mut self, definitions: CacheDefinitions) -> Self {
         self.definitions = Some(definitions);
+        self
+    }
+
+    /// Registers these schemas before the first client is served, as if a client had put them; those of the same names are
+    /// replaced. One with an error keeps the server from starting.
+    #[must_use]
+    pub fn schemas(mut self, schemas: impl Into<Vec<SchemaFile>>) -> Self {
+        self.schemas = schemas.into();
         self
     }
 
@@ -367,7 +378,7 @@ impl ServerBuilder {
             memory: self.memory,
             register_transforms,
         };
-        let opening = open(manager, settings, self.definitions);
+        let opening = open(manager, settings, self.definitions, self.schemas);
         let caches = tokio::select! {
             caches = opening => caches?,
             // New connections are accepted meanwhile, and clients wait.
@@ -388,6 +399,7 @@ async fn open(
     manager: CacheManager,
     settings: CachesSettings<'_>,
     definitions: Option<CacheDefinitions>,
+    schemas: Vec<SchemaFile>,
 ) -> Result<Caches, ServerError> {
     let caches = Caches::open(manager, settings).await.map_err(|error| match error {
         AdminError::Data(error) => error.into(),
@@ -399,9 +411,15 @@ async fn open(
         }
         return Err(ServerError::WeakerAuthentication);
     }
-    if let Some(definitions) = definitions
-        && let Err(error) = predefined::make(&caches, &definitions).await
-    {
+    // Indexes of caches are of the fields of schemas.
+    let made = async {
+        predefined_schemas::register(&caches, &schemas).await?;
+        match &definitions {
+            Some(definitions) => predefined::make(&caches, definitions).await.map(drop),
+            None => Ok(()),
+        }
+    };
+    if let Err(error) = made.await {
         // Other servers may already rely on this one.
         if let Err(error) = caches.end().await {
             tracing::warn!(%error, "a server that cannot start has left with an error");

@@ -236,6 +236,25 @@ mod tests {
     }
 
     #[test]
+    fn only_a_certificate_of_the_store_itself_may_be_a_user_if_those_are_the_users() {
+        let authority = certified(params("authority", IsCa::Ca(BasicConstraints::Unconstrained)), None);
+        let user = certified(params("user", IsCa::NoCa), Some(&authority));
+        let other = certified(params("user", IsCa::NoCa), Some(&authority));
+        let stored = [&authority, &user].map(|own| own.certificate.to_vec());
+        let trusted = TrustedPeers::from_der(stored).unwrap();
+        let mut clients = TrustedClients { trusted, is_required: false, are_users: true };
+        assert!(clients.may_be_user(&user.certificate) && !clients.may_be_user(&other.certificate));
+        clients.are_users = false;
+        assert!(clients.may_be_user(&other.certificate));
+        let is_mandatory = |clients: &TrustedClients| {
+            clients.verifier(&ProtocolSettings::default()).unwrap().client_auth_mandatory()
+        };
+        assert!(!is_mandatory(&clients));
+        clients.is_required = true;
+        assert!(is_mandatory(&clients));
+    }
+
+    #[test]
     fn only_authorities_certify_others() {
         let authority = certified(params("authority", IsCa::Ca(BasicConstraints::Unconstrained)), None);
         let member = certified(params("member", IsCa::NoCa), Some(&authority));

@@ -299,7 +299,9 @@ fn users_of_the_file_are_read_again_unless_there_are_others() {
     let Some(UsersFile::Realm(realm)) = reread(&[]) else { panic!("the realm's") };
     assert_eq!(realm.users(), Some(Path::new(&files.path("users.properties"))));
     let users = files.path("users");
-    assert!(matches!(reread(&["--users", &users]), Some(UsersFile::Own(file)) if file == Path::new(&users)));
+    assert!(
+        matches!(reread(&["--users", &users]), Some(UsersFile::Own(file, Some(_))) if file == Path::new(&users))
+    );
 }
 
 #[tokio::test]

@@ -31,6 +31,8 @@ pub(crate) enum AdminError {
     NoAlias(String),
     #[error("ISPN000453: Attempt to define configuration for cache {0} which already exists")]
     TemplateExists(String),
+    #[error("ISPN000485: Configuration '{0}' matches multiple wildcard templates")]
+    ManyTemplates(String),
     #[error("template '{0}' comes with the server")]
     OwnTemplate(String),
     #[error("ISPN005030: Administration task invoked without required parameter '{0}'")]
@@ -87,6 +89,7 @@ impl From<AdminError> for Refusal {
             | AdminError::LongName(_)
             | AdminError::NoAlias(_)
             | AdminError::OwnTemplate(_)
+            | AdminError::ManyTemplates(_)
             | AdminError::NoData
             | AdminError::VolatileStore
             | AdminError::ConfigMismatch(_) => Self::of(exception::CACHE_CONFIGURATION, text),

@@ -113,6 +113,20 @@ impl Registry {
         Ok(names)
     }
 
+    /// The limits of their number and of their lengths bound them.
+    pub(crate) async fn names_with_prefix(&self, prefix: &[u8]) -> Result<Vec<Bytes>, CacheError> {
+        let mut names = Vec::new();
+        for cache in self.both() {
+            let mut keys = cache.keys();
+            while let Some(name) = keys.next().await.transpose()? {
+                if name.starts_with(prefix) {
+                    names.push(name);
+                }
+            }
+        }
+        Ok(names)
+    }
+
     pub(crate) async fn entries(&self) -> Result<BTreeMap<Bytes, Bytes>, CacheError> {
         let mut entries = BTreeMap::new();
         for cache in self.both() {

@@ -116,7 +116,7 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfExists) -> Res
     let definition = match (params.get("configuration"), params.get("template")) {
         (Some(text), _) => read(caches, &name, text).await?,
         (None, None) => definition::from_template(&name, None)?,
-        (None, Some(template)) => match caches.template(&name, &template).await? {
+        (None, Some(template)) => match caches.matching_template(&name, &template).await? {
             Some(definition) => definition,
             None => definition::from_template(&name, Some(&template))?,
         },

@@ -87,6 +87,10 @@ impl Refusal {
         Self { status: Status::ServerError, class: None, text: text.into() }
     }
 
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+
     /// A refusal with the class of an exception.
     pub(crate) fn of(class: &'static str, text: impl Into<String>) -> Self {
         Self { class: Some(class), ..Self::new(text) }

@@ -87,6 +87,9 @@ pub enum LineError {
     /// The role does not exist.
     #[error("unknown role {0:?}; roles are admin, deployer, application, observer and monitor")]
     Role(String),
+    /// The server's file does not have the role.
+    #[error("unknown role {0:?}; the roles of the server's file are {1}")]
+    RoleOfFile(String, String),
     /// An empty name, or forbidden characters.
     #[error("{0:?} is not a valid name: it is empty or has invalid characters")]
     Name(String),
@@ -190,13 +193,29 @@ impl std::fmt::Debug for Users {
     }
 }
 
+/// The permissions of roles.
+pub(crate) type GrantsOf<'a> = &'a dyn Fn(&[&str]) -> Result<Grants, LineError>;
+
+fn predefined(roles: &[&str]) -> Result<Grants, LineError> {
+    let mut permissions = Permissions::default();
+    for role in roles {
+        let role = Role::from_name(role).ok_or_else(|| LineError::Role((*role).to_owned()))?;
+        permissions = permissions.union(role.permissions());
+    }
+    Ok(permissions.into())
+}
+
 impl Users {
     /// Reads a file; [`UsersError`] has the file, the line and the reason.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, UsersError> {
+        Self::read_with_roles(path, &predefined)
+    }
+
+    pub(crate) fn read_with_roles(path: impl AsRef<Path>, grants: GrantsOf<'_>) -> Result<Self, UsersError> {
         let file = path.as_ref().display().to_string();
         consort_tls::secrets::warn_if_open(path.as_ref(), "the users");
         match std::fs::read_to_string(path.as_ref()) {
-            Ok(text) => Self::parse(&file, &text),
+            Ok(text) => Self::parse_with_roles(&file, &text, grants),
             Err(error) => Err(UsersError::Unreadable { file, reason: error.to_string() }),
         }
     }
@@ -209,6 +228,16 @@ impl Users {
     pub(crate) fn add(&mut self, name: String, mut entry: UserEntry) {
         entry.derive(&name, &self.secret);
         self.insert(name, entry);
+    }
+
+    /// Adds users with other names.
+    pub(crate) fn with_others(mut self, others: Self) -> Self {
+        for (name, entry) in others.entries {
+            if !self.entries.contains_key(&name) {
+                self.insert(name, entry);
+            }
+        }
+        self
     }
 
     fn insert(&mut self, name: String, entry: UserEntry) {
@@ -225,6 +254,10 @@ impl Users {
 
     /// Parses the text of a file of this name, as [`Users::read`].
     pub fn parse(file: &str, text: &str) -> Result<Self, UsersError> {
+        Self::parse_with_roles(file, text, &predefined)
+    }
+
+    fn parse_with_roles(file: &str, text: &str, grants: GrantsOf<'_>) -> Result<Self, UsersError> {
         let mut users = Self::without_entries(Secret::from_file_text(text));
         let mut lines = BTreeMap::new();
         for (line, text) in text.lines().enumerate().map(|(at, text)| (at + 1, text.trim())) {
@@ -232,7 +265,7 @@ impl Users {
                 continue;
             }
             let wrong = |error| UsersError::Line { file: file.to_owned(), line, error };
-            let (name, known) = users.read_line(text).map_err(wrong)?;
+            let (name, known) = users.read_line(text, grants).map_err(wrong)?;
             if let Some(earlier) = lines.insert(name.clone(), line) {
                 return Err(wrong(LineError::Twice(name, earlier)));
             }
@@ -241,17 +274,13 @@ impl Users {
         if users.entries.is_empty() { Err(UsersError::Empty { file: file.to_owned() }) } else { Ok(users) }
     }
 
-    fn read_line(&self, text: &str) -> Result<(String, UserEntry), LineError> {
+    fn read_line(&self, text: &str, grants: GrantsOf<'_>) -> Result<(String, UserEntry), LineError> {
         let mut words = words(text)?.into_iter();
         let name = words.next().unwrap_or_default();
         let name = prepare(&name).map_err(|_| LineError::Name(name.clone()))?.into_owned();
         let roles = words.next().ok_or_else(|| LineError::NoRole(name.clone()))?;
-        let mut permissions = Permissions::default();
-        for role in roles.split(',') {
-            let role = Role::from_name(role).ok_or_else(|| LineError::Role(role.to_owned()))?;
-            permissions = permissions.union(role.permissions());
-        }
-        let mut known = UserEntry::new(Arc::new(permissions.into()));
+        let roles: Vec<&str> = roles.split(',').collect();
+        let mut known = UserEntry::new(Arc::new(grants(&roles)?));
         for (at, word) in words.enumerate().map(|(at, word)| (at + 3, word)) {
             if let Some(password) = word.strip_prefix("password:") {
                 let password = prepare(password).map_err(|_| LineError::Password(at))?.into_owned();

@@ -9,6 +9,7 @@ use super::document::Node;
 use super::problem::{Place, Problems};
 use crate::catalog::admin_error::check_cache_name;
 use crate::catalog::definition::{self, CacheDefinitions, Definition, Element, is_template, mode_of};
+use crate::catalog::wildcards::{has_wildcards, matches};
 
 /// Templates of templates: the limit also ends the search through a template that extends itself.
 const TEMPLATES_MAX: usize = 16;
@@ -99,16 +100,32 @@ impl CacheElements {
         self.all.iter().any(|(other, cache)| other == name && !cache.is_template)
     }
 
+    /// Adds the cache of a name that one template with wildcards matches; otherwise returns how many do.
+    pub(super) fn add_matching(&mut self, name: &str) -> Result<(), usize> {
+        let is_match = |(own, cache): &&(String, CacheElement)| {
+            cache.is_template && has_wildcards(own) && matches(own, name)
+        };
+        let mut matching = self.all.iter().filter(is_match);
+        match (matching.next(), matching.count()) {
+            (Some((_, template)), 0) => {
+                let node = template.node.clone();
+                self.all.push((name.to_owned(), CacheElement { is_template: false, node }));
+                Ok(())
+            }
+            (first, others) => Err(others + usize::from(first.is_some())),
+        }
+    }
+
     pub(super) fn read(&self, problems: &mut Problems) -> ReadCaches {
         let mut definitions = CacheDefinitions::none(problems.file());
         let (mut stored, mut access) = (BTreeMap::new(), BTreeMap::new());
         for (name, cache) in &self.all {
             let what = if cache.is_template { "template" } else { "cache" };
             let label = format!("{what} `{name}`");
-            if name.contains('*') {
+            if has_wildcards(name) && !cache.is_template {
                 let text = format!(
-                    "{label}: a name with * applies to caches that are created later, which is not supported; name the \
-                     caches, or let clients create them with the template"
+                    "{label}: a name with wildcards is that of a template, as in Infinispan: write <{}-configuration>",
+                    cache.node.name
                 );
                 problems.refuse(cache.node.place, text);
                 continue;
@@ -153,23 +170,42 @@ impl CacheElements {
                 problems.refuse(template.place, text);
                 return None;
             };
-            if base.node.name != node.name {
-                let text = format!(
-                    "template `{}` is of a {}, and `{name}` is a {}",
-                    template.value, base.node.name, node.name
-                );
-                problems.refuse(template.place, text);
-                return None;
-            }
             merged.attributes.retain(|attribute| attribute.name != "configuration");
             let mut base_node = base.node.clone();
             base_node.attributes.retain(|attribute| attribute.name != "name");
+            if base_node.name != node.name {
+                convert(&mut base_node, &node.name);
+            }
             merged = merge(base_node, merged);
             next = &base.node;
         }
         problems.refuse(node.place, format!("the template of `{name}` extends itself"));
         None
     }
+}
+
+/// Attributes and children of a template that caches of another kind do not have. As in Infinispan, they do not apply there.
+const OF_CLUSTER: [&str; 7] = [
+    "groups",
+    "mode",
+    "segments",
+    "remote-timeout",
+    "state-transfer",
+    "partition-handling",
+    "consistent-hash-factory",
+];
+const OF_OWNERS: [&str; 5] = ["owners", "capacity", "capacity-factor", "l1-lifespan", "l1-cleanup-interval"];
+
+/// Makes a template one of caches of another kind.
+fn convert(base: &mut Node, kind: &str) {
+    let is_kept = |name: &str| match kind {
+        "distributed-cache" => true,
+        "local-cache" => !OF_CLUSTER.contains(&name) && !OF_OWNERS.contains(&name),
+        _ => !OF_OWNERS.contains(&name),
+    };
+    base.attributes.retain(|attribute| is_kept(&attribute.name));
+    base.children.retain(|child| is_kept(&child.name));
+    kind.clone_into(&mut base.name);
 }
 
 /// Merges two elements; the settings of `over` take precedence. If `over` has two children of a name, both stay, so that the reader

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::OptionsBeside;
 use super::caches::{CacheElements, is_cache};
 use super::counters;
 use super::document::Node;
@@ -100,10 +101,20 @@ pub(super) fn read<'n>(node: &'n Node, locations: Locations<'_>, problems: &mut 
         container.caches.add_all(caches, problems);
     }
     if let Some(name) = section.attribute("default-cache").filter(|name| !name.value.is_empty()) {
-        if container.caches.has(&name.value) {
-            container.default_cache = Some(name.value.clone());
+        let defined = if container.caches.has(&name.value) {
+            Ok(())
         } else {
-            problems.refuse(name.place, format!("default-cache: no cache `{}` is defined", name.value));
+            container.caches.add_matching(&name.value)
+        };
+        match defined {
+            Ok(()) => container.default_cache = Some(name.value.clone()),
+            Err(0) => {
+                problems.refuse(name.place, format!("default-cache: no cache `{}` is defined", name.value));
+            }
+            Err(count) => {
+                let text = format!("default-cache: {count} templates with wildcards match `{}`", name.value);
+                problems.refuse(name.place, text);
+            }
         }
     }
     if let Some(counters) = section.child("counters", problems) {
@@ -115,7 +126,7 @@ pub(super) fn read<'n>(node: &'n Node, locations: Locations<'_>, problems: &mut 
     if let Some(security) = section.child("security", problems) {
         container.roles = roles::read(security, problems);
     }
-    read_others(&mut section, problems);
+    read_others(&mut section, locations.options, problems);
     section.finish(problems);
     container
 }
@@ -182,7 +193,7 @@ fn read_global_state(node: &Node, locations: Locations<'_>, problems: &mut Probl
     data
 }
 
-fn read_others(section: &mut Section<'_>, problems: &mut Problems) {
+fn read_others(section: &mut Section<'_>, options: OptionsBeside, problems: &mut Problems) {
     if let Some(metrics) = section.child("metrics", problems) {
         let mut metrics = Section::new(metrics);
         metrics.warn(
@@ -222,7 +233,7 @@ fn read_others(section: &mut Section<'_>, problems: &mut Problems) {
         problems.warn(tracing.place, "tracing: there are no OpenTelemetry traces; see /metrics and the log");
     }
     if let Some(serialization) = section.child("serialization", problems) {
-        read_serialization(serialization, problems);
+        read_serialization(serialization, options, problems);
     }
     section.refuse(
         &[
@@ -235,7 +246,30 @@ fn read_others(section: &mut Section<'_>, problems: &mut Problems) {
     );
 }
 
-fn read_serialization(node: &Node, problems: &mut Problems) {
+/// Its class would register schemas.
+fn read_initializer(node: &Node, options: OptionsBeside, problems: &mut Problems) {
+    let mut section = Section::new(node);
+    let inner: Vec<&Node> = section.children("context-initializer").collect();
+    if !inner.is_empty() {
+        section.finish(problems);
+        return inner.into_iter().for_each(|inner| read_initializer(inner, options, problems));
+    }
+    let class = section.text("class").unwrap_or_default().to_owned();
+    section.finish(problems);
+    if options.has_schemas {
+        let text = format!(
+            "<context-initializer>: the class {class} is not run; its schemas have to be those of --schema"
+        );
+        problems.warn(node.place, text);
+    } else {
+        let text = format!(
+            "<context-initializer>: the class {class} cannot be run; register its schemas with --schema FILE"
+        );
+        problems.refuse(node.place, text);
+    }
+}
+
+fn read_serialization(node: &Node, options: OptionsBeside, problems: &mut Problems) {
     let mut section = Section::new(node);
     section.warn(
         &[
@@ -246,19 +280,18 @@ fn read_serialization(node: &Node, problems: &mut Problems) {
         problems,
     );
     section.refuse(
-        &[
-            ("advanced-externalizer", "Java classes cannot be run; remove it, because the server stores bytes"),
-            (
-                "context-initializer",
-                "Java classes cannot be run; let clients register the schema, or put it into ___protobuf_metadata",
-            ),
-            (
-                "context-initializers",
-                "Java classes cannot be run; let clients register the schema, or put it into ___protobuf_metadata",
-            ),
-        ],
+        &[(
+            "advanced-externalizer",
+            "Java classes cannot be run; remove it, because the server stores bytes",
+        )],
         problems,
     );
+    // In XML, in JSON with one, and in JSON with several.
+    for listed in ["context-initializer", "context-initializers"] {
+        for initializer in section.children(listed) {
+            read_initializer(initializer, options, problems);
+        }
+    }
     if let Some(marshaller) = section.attribute("marshaller") {
         let is_bytes = marshaller.value.ends_with("ProtoStreamMarshaller");
         let text = "marshaller of serialization has no effect: the server stores the bytes of clients";

@@ -176,3 +176,46 @@ fn roles_of_a_user_are_those_of_groups_and_with_another_mapping_of_the_name() {
         assert_eq!(grants(mapping), [Permissions::default(), reader], "{mapping}");
     }
 }
+
+#[test]
+fn template_with_wildcards_is_kept_and_makes_the_default_cache() {
+    let caches = "<distributed-cache-configuration name=\"org.*\" owners=\"3\"/>\
+                  <distributed-cache-configuration name=\"org.b*\" owners=\"4\"/>";
+    let of = |default: &str| parse(&whole(&format!("{default}>{caches}"), "", "", ""));
+    let file = of("default-cache=\"org.a\"");
+    assert_eq!(refused(&file), [] as [String; 0]);
+    let definitions = file.definitions();
+    let templates: Vec<&str> = definitions.templates.iter().map(|(name, _)| &name[..]).collect();
+    assert_eq!(templates, ["org.*", "org.b*"]);
+    let [cache] = &definitions.all[..] else { panic!("{:?}", definitions.all) };
+    let text = crate::catalog::definition::to_text(cache).to_string();
+    assert!(&*cache.config.name == "org.a" && text.contains("\"owners\":3"), "{text}");
+    assert!(
+        refused(&of("default-cache=\"org.b1\""))[0].contains("2 templates with wildcards match `org.b1`")
+    );
+    assert!(refused(&of("default-cache=\"com\""))[0].contains("no cache `com` is defined"));
+}
+
+#[test]
+fn template_of_another_kind_gives_the_settings_that_both_kinds_have() {
+    let text = |caches: &str| {
+        let file = parse(&whole(&format!(">{caches}"), "", "", ""));
+        assert_eq!(refused(&file), [] as [String; 0], "{caches}");
+        crate::catalog::definition::to_text(&file.definitions().all[0]).to_string()
+    };
+    let count = "<memory max-count=\"7\"/>";
+    let base = |kind: &str, attributes: &str| {
+        format!("<{kind}-configuration name=\"t\" {attributes}>{count}</{kind}-configuration>")
+    };
+    let distributed =
+        base("distributed-cache", "mode=\"SYNC\" owners=\"3\" segments=\"8\" l1-lifespan=\"5\"");
+    for kind in ["local-cache", "replicated-cache", "invalidation-cache"] {
+        let cache = text(&format!("{distributed}<{kind} name=\"a\" configuration=\"t\"/>"));
+        assert!(cache.contains(&format!("{{\"{kind}\":")) && cache.contains("\"max-count\":7"), "{cache}");
+        let cache = text(&format!(
+            "{}<distributed-cache name=\"a\" owners=\"2\" configuration=\"t\"/>",
+            base(kind, "statistics=\"true\"")
+        ));
+        assert!(cache.contains("{\"distributed-cache\":") && cache.contains("\"max-count\":7"), "{cache}");
+    }
+}

@@ -84,6 +84,9 @@ impl Display for Effective<'_> {
         }
         self.server(f)?;
         line(f, "default cache", self.builder.default_cache.as_deref().unwrap_or("none"))?;
+        for schema in &self.builder.schemas {
+            line(f, "schema", format_args!("{} of {}", schema.name(), schema.file()))?;
+        }
         let Some(definitions) = &self.builder.definitions else { return Ok(()) };
         for cache in &definitions.all {
             line(f, "cache", Named(&cache.config.name, cache))?;
@@ -151,10 +154,7 @@ impl Effective<'_> {
         if self.users.is_some() {
             line(f, "metrics", format_args!("for {metrics}"))?;
         }
-        let realm_users = file.realm.as_ref().and_then(|realm| realm.users.as_ref());
-        // Users of another file have the predefined roles.
-        let has_own_roles = self.users.is_none_or(|users| realm_users.is_some_and(|own| own.users == users));
-        let roles = file.roles.as_ref().filter(|_| has_own_roles);
+        let roles = file.roles.as_ref();
         if let Some(roles) = roles {
             let names: Vec<&str> = roles.roles.keys().map(String::as_str).collect();
             line(f, "roles", names.join(", "))?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use consort_conf::Variables;
 
+use super::OptionsBeside;
 use super::document::{Node, STACKS};
 use super::problem::Problems;
 use super::section::Section;
@@ -20,6 +21,7 @@ pub(super) const DATA_PATH: &str = "infinispan.server.data.path";
 pub(super) struct Locations<'a> {
     pub(super) directory: Option<&'a Path>,
     pub(super) variables: &'a Variables,
+    pub(super) options: OptionsBeside,
 }
 
 impl Locations<'_> {

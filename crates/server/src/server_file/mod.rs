@@ -47,8 +47,8 @@ use self::locations::{DATA_PATH, Locations};
 use self::network::Network;
 use self::problem::Problems;
 pub use self::problem::{Place, Problem, Severity};
-pub use self::realm_files::RealmFiles;
-use self::realms::{Realm, Realms};
+pub use self::realm_files::{FileRoles, RealmFiles};
+use self::realms::{Realm, Realms, UserSource};
 use self::roles::RolesSettings;
 use self::section::Section;
 use crate::catalog::definition::CacheDefinitions;
@@ -90,6 +90,15 @@ impl ClusterSettings {
     }
 }
 
+/// Options of a server that replace a part of its file.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct OptionsBeside {
+    /// The users are those of another file.
+    pub has_users: bool,
+    /// The server registers schemas at its start.
+    pub has_schemas: bool,
+}
+
 /// A server's file. It may have problems that keep a server from starting.
 #[derive(Clone, Debug)]
 pub struct ServerFile {
@@ -123,6 +132,11 @@ pub fn is_server_file(text: &str) -> bool {
 impl ServerFile {
     /// Reads a file, and the files of users and certificates that it names.
     pub fn read(path: impl AsRef<Path>, variables: &Variables) -> Self {
+        Self::read_beside(path, variables, OptionsBeside::default())
+    }
+
+    /// As [`Self::read`], for a server that also has these options.
+    pub fn read_beside(path: impl AsRef<Path>, variables: &Variables, options: OptionsBeside) -> Self {
         let path = path.as_ref();
         let name = path.display().to_string();
         let mut problems = Problems::new(&name);
@@ -133,7 +147,7 @@ impl ServerFile {
         }
         match std::fs::read_to_string(path) {
             Ok(text) => {
-                let locations = Locations { directory: path.parent(), variables };
+                let locations = Locations { directory: path.parent(), variables, options };
                 let mut file = Self::parse_at(&mut problems, &text, locations);
                 file.load(&mut problems);
                 file.with_problems(problems)
@@ -147,8 +161,12 @@ impl ServerFile {
 
     /// Parses the text of a file of this name, and reads no other files.
     pub fn parse(file: &str, text: &str, variables: &Variables) -> Self {
+        Self::parse_beside(file, text, variables, OptionsBeside::default())
+    }
+
+    fn parse_beside(file: &str, text: &str, variables: &Variables, options: OptionsBeside) -> Self {
         let mut problems = Problems::new(file);
-        let parsed = Self::parse_at(&mut problems, text, Locations { directory: None, variables });
+        let parsed = Self::parse_at(&mut problems, text, Locations { directory: None, variables, options });
         parsed.with_problems(problems)
     }
 
@@ -217,26 +235,36 @@ impl ServerFile {
         if let Some(server) = server {
             self.read_server(server, locations, problems);
         }
-        self.check_roles(root, server.is_some(), problems);
+        self.check_roles(root, server.is_some(), locations.options, problems);
     }
 
     /// Roles without users are refused: a server without users permits every client everything.
-    fn check_roles(&self, root: &Node, has_server: bool, problems: &mut Problems) {
-        if self.roles.as_ref().is_none_or(|roles| roles.roles.is_empty()) {
+    fn check_roles(&self, root: &Node, has_server: bool, options: OptionsBeside, problems: &mut Problems) {
+        let Some(roles) = self.roles.as_ref().filter(|roles| !roles.roles.is_empty()) else { return };
+        let sources = self.realm.iter().flat_map(|realm| &realm.sources);
+        let mut properties = sources.filter(|source| matches!(source, UserSource::Properties(_)));
+        if let Some(place) = roles.common_names.filter(|_| properties.next().is_some()) {
+            let text = "common-name-role-mapper: names of users of a properties-realm are no distinguished names; use \
+                        identity-role-mapper, and name roles as groups";
+            problems.refuse(place, text);
+        }
+        if options.has_users {
             return;
         }
         let (place, text) = match (&self.endpoint, &self.realm) {
             (None, _) if !has_server => (
                 root.place,
-                "the file has no <server>, so no user has a role; add a <server> with a security-realm",
+                "the file has no <server>, so no user has a role; add users with --users, or a <server> with a security-realm",
             ),
             (Some(endpoint), None) if endpoint.realm.is_none() => (
                 endpoint.place,
-                "its endpoint names no security-realm, so no user has a role; write security-realm=\"NAME\" at the endpoint",
+                "its endpoint names no security-realm, so no user has a role; write security-realm=\"NAME\" at the endpoint, or \
+                 add users with --users",
             ),
-            (Some(endpoint), Some(realm)) if realm.users.is_none() => {
-                (endpoint.place, "the security-realm of its endpoint has no users; add a properties-realm")
-            }
+            (Some(endpoint), Some(realm)) if !realm.has_users() => (
+                endpoint.place,
+                "the security-realm of its endpoint has no users; add a properties-realm, or users with --users",
+            ),
             // A server without an endpoint and an unknown realm have been reported.
             _ => return,
         };
@@ -336,9 +364,9 @@ impl ServerFile {
                 Err(error) => problems.refuse(at.place, error.to_string()),
             }
         }
-        match (files.read_users(), &realm.users) {
+        match (files.read_users(), realm.sources.first()) {
             (Ok(users), _) => self.users = users,
-            (Err(error), Some(at)) => problems.refuse(at.place, error.to_string()),
+            (Err(error), Some(at)) => problems.refuse(at.place(), error.to_string()),
             (Err(_), None) => {}
         }
     }
@@ -348,8 +376,12 @@ impl ServerFile {
         let realm = self.realm.as_ref()?;
         let needs_clients = self.endpoint.as_ref().is_some_and(|endpoint| endpoint.needs_client_certificate);
         let tls = realm.tls.as_ref().map(|tls| ListenerFiles { needs_clients, ..tls.files.clone() });
-        let (roles, access) = (self.roles.clone(), self.access.clone());
-        Some(RealmFiles { users: realm.users.clone(), tls, roles, access })
+        Some(RealmFiles { sources: realm.sources.clone(), tls, roles: self.roles() })
+    }
+
+    /// Returns the roles, for users of another file.
+    pub fn roles(&self) -> FileRoles {
+        FileRoles { roles: self.roles.clone(), access: self.access.clone() }
     }
 
     /// Writes the certificate that was made because its file is missing (`generate-self-signed-certificate-host`), so that the next
@@ -427,14 +459,9 @@ impl ServerFile {
         Some((&binding.host, binding.port))
     }
 
-    /// Whether caches have roles of their own. Only users of the file's realm have such roles.
-    pub fn has_cache_roles(&self) -> bool {
-        self.roles.is_some() && self.access.values().any(|access| matches!(access, CacheAccess::Roles(..)))
-    }
-
     /// Whether the endpoint names a realm with users, also if those cannot be read.
     pub fn needs_authentication(&self) -> bool {
-        self.realm.as_ref().is_some_and(|realm| realm.users.is_some())
+        self.realm.as_ref().is_some_and(Realm::has_users)
     }
 
     /// Whether clients have to authenticate.

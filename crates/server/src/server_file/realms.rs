@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use consort_tls::TrustFile;
+
 use super::credentials::CredentialStores;
 use super::document::Node;
 use super::locations::{CONFIG_PATH, Locations};
@@ -16,25 +18,39 @@ const REALM_WARNINGS: Reasons = &[
     ("default-realm", "a server has one realm"),
 ];
 
-const REALM_REFUSALS: Reasons = &[
+/// The sources of users of a realm, with Infinispan's default of `name`.
+const SOURCES: [(&str, &str); 6] = [
+    (PROPERTIES, "properties"),
+    (TRUSTSTORE, "trust"),
+    ("token-realm", "token"),
+    ("ldap-realm", "ldap"),
+    ("local-realm", "local"),
+    ("aggregate-realm", ""),
+];
+
+const PROPERTIES: &str = "properties-realm";
+const TRUSTSTORE: &str = "truststore-realm";
+const DISTRIBUTED: &str = "distributed-realm";
+
+const SOURCE_REFUSALS: Reasons = &[
     (
         "ldap-realm",
         "there is no LDAP; write the users into a properties-realm, or use tokens: --users with --token-key",
     ),
     ("local-realm", "there is no local user; use a properties-realm"),
-    ("aggregate-realm", "a realm has one source of users; write them into a properties-realm"),
-    ("distributed-realm", "a realm has one source of users; write them into a properties-realm"),
+    (
+        "aggregate-realm",
+        "a user has one source; write the users into a properties-realm, or combine sources with <distributed-realm/>",
+    ),
     (
         "token-realm",
         "users and roles are not read from tokens; name them with --users, and the issuer's key with --token-key and \
          --token-audience",
     ),
-    (
-        "truststore-realm",
-        "a certificate names a user that has to be known; name the users with --users, and the certificates with <truststore>",
-    ),
-    ("evidence-decoder", "the common name of a certificate is the name of the user; leave it out"),
 ];
+
+const REALM_REFUSALS: Reasons =
+    &[("evidence-decoder", "the common name of a certificate is the name of the user; leave it out")];
 
 /// The files of a properties realm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,7 +63,32 @@ pub(super) struct RealmUsers {
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(super) struct Realm {
     pub(super) tls: Option<RealmTls>,
-    pub(super) users: Option<RealmUsers>,
+    /// The first user of a name applies.
+    pub(super) sources: Vec<UserSource>,
+}
+
+/// Users of a realm.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum UserSource {
+    /// Of properties files.
+    Properties(RealmUsers),
+    /// The owners of the certificates in the trust store.
+    Certificates(Place),
+}
+
+impl UserSource {
+    pub(super) const fn place(&self) -> Place {
+        match self {
+            Self::Properties(users) => users.place,
+            Self::Certificates(place) => *place,
+        }
+    }
+}
+
+impl Realm {
+    pub(super) const fn has_users(&self) -> bool {
+        !self.sources.is_empty()
+    }
 }
 
 /// `<security>`: the elements of all realms, and the stores of their passwords.
@@ -99,26 +140,90 @@ pub(super) fn read(
     let mut section = Section::new(node);
     section.text("name");
     section.warn(REALM_WARNINGS, problems);
-    let has_refused_source =
-        REALM_REFUSALS.iter().any(|(kind, _)| node.children.iter().any(|child| child.name == *kind));
     section.refuse(REALM_REFUSALS, problems);
     let mut realm = Realm::default();
     if let Some(identities) = section.child("server-identities", problems) {
         realm.tls = realm_tls::read_identities(identities, &realms.stores, locations, problems);
     }
-    if let Some(users) = section.child("properties-realm", problems) {
-        realm.users = read_properties(users, locations, problems);
-    } else if !has_refused_source {
+    let sources = effective_sources(&mut section, problems);
+    for source in &sources {
+        let refusal = SOURCE_REFUSALS.iter().find(|(kind, _)| *kind == source.name);
+        match (&source.name[..], refusal) {
+            (_, Some((kind, why))) => problems.refuse(source.place, format!("<{kind}>: {why}")),
+            (TRUSTSTORE, None) => realm.sources.extend(read_truststore(source, &mut realm.tls, problems)),
+            (_, None) => {
+                realm
+                    .sources
+                    .extend(read_properties(source, locations, problems).map(UserSource::Properties));
+            }
+        }
+    }
+    // With TLS alone, Infinispan serves all clients without authentication, and so does Consort.
+    if sources.is_empty() && realm.tls.is_none() {
         let text = format!(
             "security realm `{name}` has no users; add a properties-realm, or leave out security-realm at the endpoint"
         );
-        // With TLS alone, Infinispan serves all clients without authentication, and so does Consort.
-        if realm.tls.is_none() {
-            problems.refuse(node.place, text);
-        }
+        problems.refuse(node.place, text);
     }
     section.finish(problems);
     Some(realm)
+}
+
+/// As in Infinispan, the first source applies, and with `<distributed-realm>` those that it names, or all.
+fn effective_sources<'n>(section: &mut Section<'n>, problems: &mut Problems) -> Vec<&'n Node> {
+    let distributed = section.child(DISTRIBUTED, problems);
+    let mut all: Vec<(String, &Node)> = Vec::new();
+    for child in &section.node.children {
+        let Some((kind, default)) = SOURCES.iter().find(|(kind, _)| *kind == child.name) else { continue };
+        section.mark(kind);
+        let name = child.get("name").map_or(*default, |name| &name.value);
+        all.push((name.to_owned(), child));
+    }
+    let Some(node) = distributed else {
+        for (_, other) in all.iter().skip(1) {
+            let text = format!(
+                "<{}>: only the first source of users of a realm applies, as in Infinispan; add <distributed-realm/> for all",
+                other.name
+            );
+            problems.warn(other.place, text);
+        }
+        return all.into_iter().take(1).map(|(_, node)| node).collect();
+    };
+    let mut distributed = Section::new(node);
+    distributed.text("name");
+    let names = distributed.words("realms");
+    distributed.finish(problems);
+    let Some(names) = names else { return all.into_iter().map(|(_, node)| node).collect() };
+    let mut chosen = Vec::new();
+    for name in names {
+        match all.iter().find(|(own, _)| own == name) {
+            Some((_, node)) => chosen.push(*node),
+            None => {
+                let known: Vec<&str> = all.iter().map(|(name, _)| &name[..]).collect();
+                let text = format!("distributed-realm: no source `{name}`; sources: {}", known.join(", "));
+                problems.refuse(node.place, text);
+            }
+        }
+    }
+    chosen
+}
+
+/// The trust store of the certificate of the server has those of the users.
+fn read_truststore(node: &Node, tls: &mut Option<RealmTls>, problems: &mut Problems) -> Option<UserSource> {
+    let mut section = Section::new(node);
+    section.text("name");
+    section.finish(problems);
+    match tls.as_mut().and_then(|tls| tls.files.client_ca.as_mut()) {
+        Some(TrustFile::Store { are_users, .. }) => {
+            *are_users = true;
+            Some(UserSource::Certificates(node.place))
+        }
+        _ => {
+            let text = "truststore-realm needs the certificates of its users: add a <truststore> beside the <keystore>";
+            problems.refuse(node.place, text);
+            None
+        }
+    }
 }
 
 fn read_properties(node: &Node, locations: Locations<'_>, problems: &mut Problems) -> Option<RealmUsers> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::document::Node;
-use super::problem::Problems;
+use super::problem::{Place, Problems};
 use super::section::Section;
 use crate::security::role::{Permission, Permissions, Role};
 
@@ -13,6 +13,8 @@ pub(super) struct RolesSettings {
     pub(super) roles: BTreeMap<String, Permissions>,
     /// Only groups of a user are roles; the name of the user is not one.
     pub(super) only_groups: bool,
+    /// The common name of a certificate is a role, and no other name is.
+    pub(super) common_names: Option<Place>,
 }
 
 const NAMES: &[(&str, &[Permission])] = &[
@@ -64,17 +66,20 @@ pub(super) fn read(security: &Node, problems: &mut Problems) -> Option<RolesSett
     }
     section.refuse(
         &[
-            ("custom-role-mapper", "Java classes cannot be run; use identity-role-mapper, and name roles as groups"),
-            ("custom-permission-mapper", "Java classes cannot be run; define the roles with their permissions"),
             (
-                "common-name-role-mapper",
-                "names of users are no distinguished names here; use identity-role-mapper, and name roles as groups",
+                "custom-role-mapper",
+                "Java classes cannot be run; use identity-role-mapper, and name roles as groups",
+            ),
+            (
+                "custom-permission-mapper",
+                "Java classes cannot be run; define the roles with their permissions",
             ),
         ],
         problems,
     );
     // Both mappers map a group to the role of its name. In Infinispan, clients can then grant other roles; in Consort they cannot.
     section.child("identity-role-mapper", problems);
+    let common_names = section.child("common-name-role-mapper", problems).map(|mapper| mapper.place);
     section.child("cluster-permission-mapper", problems);
     if let Some(mapper) = section.child("cluster-role-mapper", problems) {
         let mut mapper = Section::new(mapper);
@@ -99,7 +104,7 @@ pub(super) fn read(security: &Node, problems: &mut Problems) -> Option<RolesSett
     if roles.is_empty() {
         roles = Role::ALL.iter().map(|role| (role.name().to_owned(), role.permissions())).collect();
     }
-    Some(RolesSettings { roles, only_groups: only_groups.unwrap_or(true) })
+    Some(RolesSettings { roles, only_groups: only_groups.unwrap_or(true), common_names })
 }
 
 fn read_role(

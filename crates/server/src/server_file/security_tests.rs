@@ -1,8 +1,9 @@
 //! Realms: key stores, versions and suites of TLS.
 
 use super::effect_tests::Realm;
-use super::tests::{problems, refused, server};
+use super::tests::{parse, problems, refused, server};
 use super::*;
+use crate::security::role::{Permissions, Role};
 
 const STORES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../keystore/tests/data");
 
@@ -146,4 +147,117 @@ fn engine_selects_versions_and_suites() {
     let shown =
         shown.effective(&crate::Server::builder()).tls(shown.realm_files().unwrap().tls()).to_string();
     assert!(shown.contains("TLS offers       TLSv1.3\n"), "{shown}");
+}
+
+/// A trust store with the certificate of localhost.
+fn with_truststore(others: &str) -> String {
+    let stores = format!(
+        "<keystore path=\"{STORES}/two-keys.p12\" password=\"changeit\"/><truststore path=\"{STORES}/trusted.jks\" \
+         password=\"changeit\"/>"
+    );
+    format!("{}{others}", identities(&stores))
+}
+
+#[test]
+fn first_source_of_users_applies_and_a_distributed_realm_combines_them() {
+    let directory = Realm::new("sources");
+    let users = |others: &str| {
+        let file = directory.read(">", "", &with_truststore(others));
+        assert_eq!(refused(&file), [] as [String; 0], "{others}");
+        let users = file.users.clone().unwrap();
+        let names = ["alice", "bob", "localhost"].map(|name| users.get(name).is_some());
+        let Some((_, ClientCertificates::Trusted(clients))) = &file.tls else { panic!("no trust store") };
+        (names, clients.are_users)
+    };
+    assert_eq!(users(""), ([true, true, false], false));
+    assert_eq!(users("<truststore-realm/>"), ([false, false, true], true));
+    assert_eq!(users("<truststore-realm/><distributed-realm/>"), ([true; 3], true));
+    let named = "<truststore-realm name=\"own\"/><distributed-realm realms=\"properties own\"/>";
+    assert_eq!(users(named), ([true; 3], true));
+    assert_eq!(
+        users("<ldap-realm/><distributed-realm realms=\"properties\"/>"),
+        ([true, true, false], false)
+    );
+    let warned = problems(&directory.read(">", "", &with_truststore("<truststore-realm/>"))).join("\n");
+    assert!(warned.contains("warning: <properties-realm>: only the first source of users"), "{warned}");
+    for (others, expected) in [
+        ("<ldap-realm/>", "<ldap-realm>: there is no LDAP"),
+        ("<token-realm/>", "<token-realm>: users and roles are not read from tokens"),
+        ("<distributed-realm realms=\"trust\"/>", "no source `trust`; sources: properties"),
+    ] {
+        let all = refused(&directory.read(">", "", &with_truststore(others))).join("\n");
+        assert!(all.contains(expected), "{others}: {all}");
+    }
+    let without = refused(&directory.read(">", "", "<truststore-realm/>")).join("\n");
+    assert!(without.contains("truststore-realm needs the certificates of its users"), "{without}");
+}
+
+#[test]
+fn common_name_of_a_certificate_is_a_role() {
+    let directory = Realm::new("common-names");
+    let read = |mapper: &str, others: &str| {
+        let container = format!(
+            "><security><authorization>{mapper}<role name=\"localhost\" permissions=\"READ\"/></authorization></security>"
+        );
+        directory.read(&container, "", &with_truststore(others))
+    };
+    let permissions = |file: &ServerFile| {
+        assert_eq!(refused(file), [] as [String; 0]);
+        file.users.as_ref().unwrap().get("localhost").unwrap().grants.permissions
+    };
+    let mapper = "<common-name-role-mapper/>";
+    let reader = Permissions::new(&[crate::Permission::Read]);
+    assert_eq!(permissions(&read(mapper, "<truststore-realm/>")), reader);
+    assert_eq!(permissions(&read("", "<truststore-realm/>")), Permissions::default());
+    let file = directory.read(">", "", &with_truststore("<truststore-realm/>"));
+    assert_eq!(permissions(&file), Role::Admin.permissions(), "without authorization");
+    let all = refused(&read(mapper, "")).join("\n");
+    assert!(all.contains("users of a properties-realm are no distinguished names"), "{all}");
+}
+
+const ROLES: &str = "<infinispan><cache-container><security><authorization><role name=\"reader\" permissions=\"READ\"/>\
+    <role name=\"admin\" permissions=\"MONITOR\"/></authorization></security><local-cache name=\"stock\"><security>\
+    <authorization roles=\"reader\"/></security></local-cache></cache-container></infinispan>";
+
+#[test]
+fn users_of_an_option_have_the_roles_of_the_file() {
+    let beside = OptionsBeside { has_users: true, has_schemas: false };
+    let file = ServerFile::parse_beside("i.xml", ROLES, &Variables::new(), beside);
+    assert_eq!(refused(&file), [] as [String; 0]);
+    assert!(
+        refused(&parse(ROLES))[0].contains("add users with --users, or a <server>"),
+        "{:?}",
+        parse(ROLES)
+    );
+    let directory = Realm::new("option");
+    directory.write("users", "alice reader password:wonderland\nbob admin password:secret\n");
+    let users = file.roles().read_users(directory.path("users")).unwrap();
+    let grants = |name: &str| users.get(name).unwrap().grants.clone();
+    assert_eq!(grants("alice").permissions, Permissions::new(&[crate::Permission::Read]));
+    assert_eq!(grants("bob").permissions, Permissions::new(&[crate::Permission::Monitor]));
+    assert_eq!(grants("bob").by_cache["stock"], Permissions::default());
+    directory.write("users", "alice deployer password:wonderland\n");
+    let error = file.roles().read_users(directory.path("users")).unwrap_err().to_string();
+    assert!(
+        error.ends_with("unknown role \"deployer\"; the roles of the server's file are admin, reader"),
+        "{error}"
+    );
+    let open = parse("<infinispan><cache-container/></infinispan>");
+    assert!(open.roles().read_users(directory.path("users")).unwrap().get("alice").is_some());
+}
+
+#[test]
+fn context_initializer_needs_schemas_of_an_option() {
+    let text = "<infinispan><cache-container><serialization><context-initializer class=\"org.shop.Initializer\"/>\
+                </serialization></cache-container></infinispan>";
+    assert!(
+        refused(&parse(text))[0]
+            .contains("the class org.shop.Initializer cannot be run; register its schemas with --schema")
+    );
+    let beside = OptionsBeside { has_users: false, has_schemas: true };
+    let file = ServerFile::parse_beside("i.xml", text, &Variables::new(), beside);
+    assert_eq!(refused(&file), [] as [String; 0]);
+    assert!(problems(&file)[0].contains("org.shop.Initializer is not run"), "{:?}", problems(&file));
+    let yaml = "infinispan:\n  cacheContainer:\n    serialization:\n      contextInitializers:\n        - class: a.B\n        - class: c.D\n";
+    assert_eq!(refused(&parse(yaml)).len(), 2, "{:?}", refused(&parse(yaml)));
 }

@@ -216,13 +216,12 @@ fn caches_have_the_settings_of_their_templates() {
 fn caches_that_cannot_be_created_are_refused() {
     for (text, expected) in [
         ("<local-cache name=\"a\" configuration=\"none\"/>", "2:23: no template `none`"),
-        (
-            "<local-cache-configuration name=\"t\"/><replicated-cache name=\"a\" configuration=\"t\"/>",
-            "is of a local-cache",
-        ),
         ("<local-cache-configuration name=\"t\" configuration=\"t\"/>", "extends itself"),
         ("<local-cache name=\"a\"/><local-cache name=\"a\"/>", "2:24: `a` is defined more than once"),
-        ("<local-cache name=\"a-*\"/>", "a name with *"),
+        (
+            "<local-cache name=\"a-*\"/>",
+            "a name with wildcards is that of a template, as in Infinispan: write <local-cache-configuration>",
+        ),
         ("<local-cache/>", "needs the attribute `name`"),
         ("<local-cache name=\"___a\"/>", "reserved"),
         ("<scattered-cache name=\"a\"/>", "scattered caches"),
