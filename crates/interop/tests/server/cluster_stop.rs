@@ -99,7 +99,7 @@ fn servers_end_together_and_return_with_their_entries() {
                 [("/health", "STOPPED"), ("/health/live", "live"), ("/health/ready", "STOPPED")]
             {
                 let found = of_http(health_port(port), path).await;
-                assert!(found.ends_with(&format!("\r\n\r\n{answer}")), "{path}: {found}");
+                assert!(found.trim_end().ends_with(&format!("\r\n\r\n{answer}")), "{path}: {found}");
             }
             server.terminate();
         }

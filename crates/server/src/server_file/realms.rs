@@ -194,6 +194,10 @@ fn effective_sources<'n>(section: &mut Section<'n>, problems: &mut Problems) -> 
     let names = distributed.words("realms");
     distributed.finish(problems);
     let Some(names) = names else { return all.into_iter().map(|(_, node)| node).collect() };
+    if names.is_empty() {
+        let text = "distributed-realm: realms has no source of users; name some, or leave realms out for all";
+        problems.refuse(node.place, text);
+    }
     let mut chosen = Vec::new();
     for name in names {
         match all.iter().find(|(own, _)| own == name) {

@@ -184,6 +184,7 @@ fn first_source_of_users_applies_and_a_distributed_realm_combines_them() {
         ("<ldap-realm/>", "<ldap-realm>: there is no LDAP"),
         ("<token-realm/>", "<token-realm>: users and roles are not read from tokens"),
         ("<distributed-realm realms=\"trust\"/>", "no source `trust`; sources: properties"),
+        ("<distributed-realm realms=\" , \"/>", "realms has no source of users"),
     ] {
         let all = refused(&directory.read(">", "", &with_truststore(others))).join("\n");
         assert!(all.contains(expected), "{others}: {all}");
