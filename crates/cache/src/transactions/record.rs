@@ -1,39 +1,71 @@
-//! The record of a transaction, which all servers have, under the transaction's id.
+//! The record of a transaction, which all members have, under the transaction's id. The decision is a change of the record.
 
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
-use consort_cache::{Change, Condition, Lifetime, Version};
-use consort_hotrod::ops::transaction::{Xid, xa};
+use bytes::Bytes;
+use consort_grid::{Change, Condition, Lifetime, Version};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{COMPLETED_RETENTION, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
+use super::limits::{COMPLETED_RETENTION, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
 
+/// Where the locks of a cache are, and the record of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Scope {
+    /// On all members.
+    Shared,
+    /// On one member, which alone has the local cache.
+    Local,
+}
+
+/// The state of a branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum State {
+pub enum State {
+    /// Its keys are being locked.
     Preparing,
+    /// Its keys are locked and validated.
     Prepared,
     /// The commit is decided and cannot be undone.
     Committing,
+    /// All writes are made.
     Committed,
+    /// It changes nothing.
     RolledBack,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Value {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) lifespan: Option<Duration>,
-    pub(crate) max_idle: Option<Duration>,
+/// The decision about a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// No member knows the transaction.
+    Unknown,
+    /// All branches commit.
+    Committed,
+    /// All branches roll back.
+    RolledBack,
+    /// Some branches were committed with one phase, and others roll back.
+    Mixed,
 }
 
+/// A value that a transaction sets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Intent {
-    pub(crate) key: Vec<u8>,
-    /// The key's version when it was locked; `None` without an entry. Only this version is replaced, so that two servers' writes
+pub struct Value {
+    /// The value.
+    pub bytes: Vec<u8>,
+    /// Its lifespan.
+    pub lifespan: Option<Duration>,
+    /// Its max-idle time.
+    pub max_idle: Option<Duration>,
+}
+
+/// The change of a key.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Intent {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The key's version when it was locked; `None` without an entry. Only this version is replaced, so that two members' writes
     /// have one effect.
-    pub(crate) had: Option<u64>,
+    pub had: Option<u64>,
     /// `None` removes the key.
-    pub(crate) value: Option<Value>,
+    pub value: Option<Value>,
 }
 
 impl Intent {
@@ -55,22 +87,42 @@ impl Intent {
     }
 }
 
+/// The part of a transaction in one cache.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Branch {
-    pub(crate) cache: String,
-    pub(crate) state: State,
-    /// The member that prepares or commits the branch.
-    pub(crate) server: String,
+pub struct Branch {
+    /// The cache.
+    pub cache: String,
+    /// Where the locks of its keys are.
+    pub scope: Scope,
+    /// Its state.
+    pub state: State,
+    /// The member that prepares or commits the branch. In a local cache it is the cache's member.
+    pub server: String,
     /// The branch waits for its client's recovery instead of being rolled back.
-    pub(crate) is_recoverable: bool,
-    pub(crate) timeout: Duration,
+    pub is_recoverable: bool,
+    /// The time after which the prepared branch is rolled back.
+    pub timeout: Duration,
     /// In the order of their keys; empty once the branch is completed and its keys are unlocked.
-    pub(crate) intents: Vec<Intent>,
+    pub intents: Vec<Intent>,
 }
 
+/// A transaction that a program of a member has begun. The record gets its branches together with the decision, and is removed at
+/// the end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Opened {
+    /// The member.
+    pub member: String,
+    /// The time after which the undecided transaction is rolled back.
+    pub timeout: Duration,
+}
+
+/// The record of a transaction.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub(crate) struct Record {
-    pub(crate) branches: Vec<Branch>,
+pub struct Record {
+    /// The caches that it changes.
+    pub branches: Vec<Branch>,
+    /// `None` for a client's transaction.
+    pub opened: Option<Opened>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +135,11 @@ pub(crate) enum TimeoutAction {
 }
 
 impl Record {
+    /// The record of a transaction of a member's program, before its decision.
+    pub(crate) const fn opened(member: String, timeout: Duration) -> Self {
+        Self { branches: Vec::new(), opened: Some(Opened { member, timeout }) }
+    }
+
     pub(crate) fn branch(&mut self, cache: &str) -> Option<&mut Branch> {
         self.branches.iter_mut().find(|branch| branch.cache == cache)
     }
@@ -91,30 +148,36 @@ impl Record {
         self.branches.iter().any(|branch| branch.state == state)
     }
 
-    /// Decides the commit by this member if possible, else the rollback. Returns the response's code; `OK` is valid once all
-    /// writes are made.
-    pub(crate) fn commit(&mut self, server: &str) -> i32 {
+    /// A program's transaction without a decision.
+    pub(crate) const fn is_undecided(&self) -> bool {
+        self.opened.is_some() && self.branches.is_empty()
+    }
+
+    /// Decides the commit by this member if possible, else the rollback.
+    pub(crate) fn commit(&mut self, server: &str) -> Decision {
         let is_lost = self.any(State::RolledBack) || self.any(State::Preparing);
         if is_lost {
             let is_mixed = self.any(State::Committing) || self.any(State::Committed);
             self.roll_back_open();
-            return if is_mixed { xa::HEURISTIC_MIXED } else { xa::HEURISTIC_ROLLBACK };
+            return if is_mixed { Decision::Mixed } else { Decision::RolledBack };
         }
         for branch in self.branches.iter_mut().filter(|branch| branch.state == State::Prepared) {
             branch.state = State::Committing;
-            server.clone_into(&mut branch.server);
+            if branch.scope == Scope::Shared {
+                server.clone_into(&mut branch.server);
+            }
         }
-        xa::OK
+        Decision::Committed
     }
 
-    /// Decides the rollback where still possible. Returns the response's code.
-    pub(crate) fn roll_back(&mut self) -> i32 {
+    /// Decides the rollback where still possible.
+    pub(crate) fn roll_back(&mut self) -> Decision {
         self.roll_back_open();
         let is_committed = self.any(State::Committing) || self.any(State::Committed);
         match (is_committed, self.any(State::RolledBack)) {
-            (true, true) => xa::HEURISTIC_MIXED,
-            (true, false) => xa::HEURISTIC_COMMIT,
-            (false, _) => xa::OK,
+            (true, true) => Decision::Mixed,
+            (true, false) => Decision::Committed,
+            (false, _) => Decision::RolledBack,
         }
     }
 
@@ -124,15 +187,23 @@ impl Record {
     }
 
     pub(crate) fn is_completed(&self) -> bool {
-        self.branches.iter().all(|branch| matches!(branch.state, State::Committed | State::RolledBack))
+        !self.is_undecided()
+            && self.branches.iter().all(|branch| matches!(branch.state, State::Committed | State::RolledBack))
     }
 
+    /// Whether a branch waits for its client's recovery.
     pub(crate) fn is_in_doubt(&self, age: Duration) -> bool {
         let waits = |branch: &Branch| branch.state == State::Prepared && branch.is_recoverable;
         self.branches.iter().any(|branch| waits(branch) && age > branch.timeout)
     }
 
     pub(crate) fn timeout_action(&self, age: Duration, is_member: impl Fn(&str) -> bool) -> TimeoutAction {
+        if let Some(opened) = self.opened.as_ref().filter(|_| self.is_undecided()) {
+            return match !is_member(&opened.member) || age > opened.timeout {
+                true => TimeoutAction::RollBack,
+                false => TimeoutAction::Nothing,
+            };
+        }
         for branch in &self.branches {
             let is_abandoned = !is_member(&branch.server);
             match branch.state {
@@ -146,31 +217,15 @@ impl Record {
                 _ => {}
             }
         }
+        let has_locks = self.branches.iter().any(|branch| !branch.intents.is_empty());
         match self.is_completed() {
-            true if self.branches.iter().any(|branch| !branch.intents.is_empty())
-                && age > TAKE_OVER_AFTER =>
-            {
-                TimeoutAction::Release
-            }
+            // Locks that cannot be released by then are released without the record.
             true if age > COMPLETED_RETENTION => TimeoutAction::Forget,
+            true if has_locks && age > TAKE_OVER_AFTER => TimeoutAction::Release,
+            true if self.opened.is_some() && age > TAKE_OVER_AFTER => TimeoutAction::Forget,
             _ => TimeoutAction::Nothing,
         }
     }
-}
-
-pub(crate) fn record_key(xid: &Xid) -> Vec<u8> {
-    let mut key = Vec::with_capacity(4 + 1 + xid.global.len() + xid.branch.len());
-    key.put_i32(xid.format);
-    key.put_u8(xid.global.len() as u8);
-    key.put_slice(&xid.global);
-    key.put_slice(&xid.branch);
-    key
-}
-
-pub(crate) fn xid_from_key(mut key: &[u8]) -> Option<Xid> {
-    let (format, global) = (key.try_get_i32().ok()?, key.try_get_u8().ok()?);
-    let (global, branch) = key.split_at_checked(global.into())?;
-    Some(Xid { format, global: Bytes::copy_from_slice(global), branch: Bytes::copy_from_slice(branch) })
 }
 
 #[cfg(test)]
@@ -180,13 +235,14 @@ mod tests {
     fn record(states: &[State]) -> Record {
         let branch = |(n, state): (usize, &State)| Branch {
             cache: format!("cache {n}"),
+            scope: Scope::Shared,
             state: *state,
             server: "A".to_owned(),
             is_recoverable: false,
             timeout: Duration::from_secs(60),
             intents: Vec::new(),
         };
-        Record { branches: states.iter().enumerate().map(branch).collect() }
+        Record { branches: states.iter().enumerate().map(branch).collect(), opened: None }
     }
 
     fn states(record: &Record) -> Vec<State> {
@@ -198,21 +254,21 @@ mod tests {
     fn transaction_commits_in_all_caches_or_in_none() {
         use State::{Committed, Committing, Prepared, Preparing, RolledBack};
         for (before, code, after) in [
-            (&[Prepared, Prepared][..], xa::OK, &[Committing, Committing][..]),
-            (&[Committed, Prepared], xa::OK, &[Committed, Committing]),
-            (&[Committed], xa::OK, &[Committed]),
-            (&[Prepared, RolledBack], xa::HEURISTIC_ROLLBACK, &[RolledBack, RolledBack]),
-            (&[Prepared, Preparing], xa::HEURISTIC_ROLLBACK, &[RolledBack, RolledBack]),
-            (&[Committed, RolledBack], xa::HEURISTIC_MIXED, &[Committed, RolledBack]),
+            (&[Prepared, Prepared][..], Decision::Committed, &[Committing, Committing][..]),
+            (&[Committed, Prepared], Decision::Committed, &[Committed, Committing]),
+            (&[Committed], Decision::Committed, &[Committed]),
+            (&[Prepared, RolledBack], Decision::RolledBack, &[RolledBack, RolledBack]),
+            (&[Prepared, Preparing], Decision::RolledBack, &[RolledBack, RolledBack]),
+            (&[Committed, RolledBack], Decision::Mixed, &[Committed, RolledBack]),
         ] {
             let mut record = record(before);
             assert_eq!((record.commit("B"), &states(&record)[..]), (code, after), "{before:?}");
         }
         for (before, code, after) in [
-            (&[Prepared, Preparing][..], xa::OK, &[RolledBack, RolledBack][..]),
-            (&[RolledBack], xa::OK, &[RolledBack]),
-            (&[Committed], xa::HEURISTIC_COMMIT, &[Committed]),
-            (&[Committing, Prepared], xa::HEURISTIC_MIXED, &[Committing, RolledBack]),
+            (&[Prepared, Preparing][..], Decision::RolledBack, &[RolledBack, RolledBack][..]),
+            (&[RolledBack], Decision::RolledBack, &[RolledBack]),
+            (&[Committed], Decision::Committed, &[Committed]),
+            (&[Committing, Prepared], Decision::Mixed, &[Committing, RolledBack]),
         ] {
             let mut record = record(before);
             assert_eq!((record.roll_back(), &states(&record)[..]), (code, after), "{before:?}");
@@ -251,19 +307,5 @@ mod tests {
         let mut locked = record(&[State::Committed]);
         locked.branches[0].intents.push(Intent { key: vec![1], had: None, value: None });
         assert_eq!(locked.timeout_action(TAKE_OVER_AFTER + second, |_| true), TimeoutAction::Release);
-    }
-
-    #[test]
-    fn transaction_ids_are_read_back() {
-        for (global, branch) in [(&b"g"[..], &b"b"[..]), (b"", b""), (&[7; 64], &[9; 64])] {
-            let xid = Xid {
-                format: -5,
-                global: Bytes::copy_from_slice(global),
-                branch: Bytes::copy_from_slice(branch),
-            };
-            assert_eq!(xid_from_key(&record_key(&xid)), Some(xid));
-        }
-        assert_eq!(xid_from_key(b"\0\0\0\0\x05abc"), None);
-        assert_eq!(xid_from_key(b"\0"), None);
     }
 }
