@@ -5,7 +5,7 @@ use consort_grid::Lifetime;
 
 use super::limits::LOCK_TIME_MAX;
 use super::locks::holder;
-use super::protocol::{Id, InvolvedCaches, Protocol, Update};
+use super::protocol::{Claim, Id, InvolvedCaches, Protocol, Update};
 use super::record::{Branch, Decision, Record, Scope, State};
 use super::storage::{Space, Storage};
 use crate::error::CacheError;
@@ -75,9 +75,10 @@ impl<S: Storage> Protocol<S> {
                 State::RolledBack => Prepared::RolledBack,
             });
         }
+        let claim = self.new_claim();
         let is_sound = self.lock_and_validate(&holder(id), &mut branch, seen).await;
         let is_prepared = match is_sound {
-            Ok(true) => self.set_prepared(id, &branch, is_one_phase).await,
+            Ok(true) => self.set_prepared(id, &branch, is_one_phase.then_some(claim)).await,
             other => other,
         };
         if let Err(error) = &is_prepared {
@@ -89,7 +90,7 @@ impl<S: Storage> Protocol<S> {
         // After an error it is unknown whether the record was written.
         let is_decided = matches!(is_prepared, Ok(true)) || !self.roll_back_branch(id, &branch).await?;
         if is_decided {
-            let is_written = self.finish_with_retries(id, involved).await;
+            let is_written = self.finish_with_retries(id, involved, None).await;
             return Ok(if is_written { Prepared::Done } else { Prepared::Late });
         }
         // Also locks that were taken after another member had decided the rollback.
@@ -141,7 +142,7 @@ impl<S: Storage> Protocol<S> {
         &self,
         id: &Id,
         branch: &Branch,
-        is_one_phase: bool,
+        one_phase: Option<Claim>,
     ) -> Result<bool, CacheError> {
         let mut is_prepared = false;
         let prepared = |record: Option<Record>| {
@@ -152,7 +153,9 @@ impl<S: Storage> Protocol<S> {
                 && own.server == branch.server
             {
                 *own = Branch { state: State::Prepared, ..branch.clone() };
-                is_prepared = !is_one_phase || record.commit(self.storage.member()) == Decision::Committed;
+                is_prepared = one_phase.is_none_or(|claim| {
+                    record.commit(self.storage.member(), claim.token) == Decision::Committed
+                });
             }
             Update::Set(record)
         };
@@ -186,15 +189,20 @@ impl<S: Storage> Protocol<S> {
         involved: &InvolvedCaches,
     ) -> Result<(Decision, bool), CacheError> {
         let mut decided = Decision::Unknown;
+        let claim = self.new_claim();
+        let mut has_claim = false;
         let decide = |record: Option<Record>| {
             decided = Decision::Unknown;
             let Some(mut record) = record else { return Update::Keep };
-            decided = record.commit(self.storage.member());
+            decided = record.commit(self.storage.member(), claim.token);
+            has_claim = record.claim == claim.token;
             Update::Set(record)
         };
         self.update(id, decide).await?;
+        // A repeated request takes over the writes of the server that was lost.
+        let claim = has_claim.then_some(claim);
         Ok(match decided {
-            Decision::Committed => (decided, self.finish_with_retries(id, involved).await),
+            Decision::Committed => (decided, self.finish_with_retries(id, involved, claim).await),
             Decision::Unknown => (decided, true),
             Decision::RolledBack | Decision::Mixed => {
                 self.release_completed(id).await?;
@@ -204,9 +212,10 @@ impl<S: Storage> Protocol<S> {
     }
 
     /// False if the writes will be made later: the decision stands.
-    async fn finish_with_retries(&self, id: &Id, involved: &InvolvedCaches) -> bool {
+    async fn finish_with_retries(&self, id: &Id, involved: &InvolvedCaches, claim: Option<Claim>) -> bool {
+        let mut claim = claim;
         for _ in 0..ATTEMPTS {
-            match self.finish(id, involved).await {
+            match self.finish(id, involved, &mut claim).await {
                 Ok(()) => return true,
                 Err(error) => {
                     tracing::warn!(%error, "cannot complete the writes of a decided transaction; trying again");

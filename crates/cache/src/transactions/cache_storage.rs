@@ -141,6 +141,12 @@ impl Storage for CacheStorage {
         (*opened.config.name == *cache).then(|| scope_of(opened.config.mode))
     }
 
+    fn members_of(&self, cache: &str) -> Option<Vec<String>> {
+        let opened = self.handler.caches().get(&CacheId::of(cache)).cloned()?;
+        let topology = opened.topology.borrow();
+        topology.as_ref().map(|topology| topology.addresses().map(ToString::to_string).collect())
+    }
+
     fn usage(&self, scope: Scope) -> (u64, u64) {
         let records = match scope {
             Scope::Shared => &self.shared.records,

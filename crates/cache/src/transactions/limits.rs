@@ -5,8 +5,9 @@ use std::time::Duration;
 /// The time that a single write waits for a locked key: less than clients wait for a response.
 pub const LOCK_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How long a single write's lock outlives the timeout of its operation, if its member goes.
-pub const LOCK_LEASE: Duration = Duration::from_secs(30);
+/// How long a single write's lock outlives the timeout of its operation, if its member goes. The operation begins
+/// [`TAKE_OVER_AFTER`] before, or not at all.
+pub const LOCK_LEASE: Duration = Duration::from_secs(45);
 
 /// Tracked transactions: those in progress, and those of clients that have ended within the last minute and that the clients have
 /// not forgotten; more than a thousand per second.
@@ -31,6 +32,10 @@ pub const PREPARE_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long after a member's last sign others complete its decided transactions: its earlier messages have arrived by then, or
 /// are refused. A live member waits as long before it repeats a write whose result it does not know.
 pub const TAKE_OVER_AFTER: Duration = Duration::from_secs(15);
+
+/// The time for which a member makes decided writes before it claims them again. A member that was suspended meanwhile finds the
+/// claim of another one. Its last write begins within this time, and takes effect before [`TAKE_OVER_AFTER`].
+pub const CLAIM_TIME: Duration = Duration::from_secs(5);
 
 /// The time that a live member may take to write a decided transaction, before others do it.
 pub const FINISH_TIME_MAX: Duration = Duration::from_secs(5 * 60);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use consort_grid::{Change, Condition, Lifetime, Write};
 
+use super::limits::{LOCK_LEASE, TAKE_OVER_AFTER};
 use super::protocol::{Id, Protocol};
 use super::record::Scope;
 use super::storage::{Space, Storage, is_uncertain, removal};
@@ -30,9 +31,9 @@ pub(crate) fn holder(id: &Id) -> Bytes {
 
 /// The transaction that holds a lock; `None` for a single write.
 pub(crate) fn transaction_of(holder: &Bytes) -> Option<Id> {
-    let scope = match holder.first()? {
-        &SHARED => Scope::Shared,
-        &LOCAL => Scope::Local,
+    let scope = match *holder.first()? {
+        SHARED => Scope::Shared,
+        LOCAL => Scope::Local,
         _ => return None,
     };
     Some(Id { scope, key: holder.slice(1..) })
@@ -108,9 +109,14 @@ impl<S: Storage> Protocol<S> {
         write: impl Future<Output = Result<T, CacheError>> + Send,
     ) -> Result<Option<T>, CacheError> {
         let holder = Bytes::from(format!("{}{:x}", char::from(SINGLE), self.storage.unique()));
-        let lease =
-            Lifetime { lifespan: Some(timeout.saturating_add(super::limits::LOCK_LEASE)), max_idle: None };
+        let lease = Lifetime { lifespan: Some(timeout.saturating_add(LOCK_LEASE)), max_idle: None };
+        let begun = self.storage.now();
         if !self.acquire(place, &holder, lease, wait).await? {
+            return Ok(None);
+        }
+        // A member that was suspended meanwhile may have lost the lock.
+        if self.storage.now() > begun + LOCK_LEASE - TAKE_OVER_AFTER {
+            let _ = self.release(place, &holder).await;
             return Ok(None);
         }
         let written = write.await;

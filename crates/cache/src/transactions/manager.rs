@@ -75,7 +75,7 @@ impl Transactions {
             let times = (LOCK_TIME_MAX.min(cache.options.timeout), cache.options.timeout);
             let written =
                 self.protocol.locked(place, times, cache.write_unlocked(key.clone(), write)).await?;
-            written.ok_or_else(|| CacheError::Locked { after: times.0 })
+            written.ok_or(CacheError::Locked { after: times.0 })
         })
         .await
     }
@@ -98,7 +98,7 @@ impl Transactions {
         let (branch, seen) = branch.begin(scope, storage.member());
         let prepared = self.protocol.prepare(&id, branch, &seen, is_one_phase, &involved).await?;
         if prepared == Prepared::Late {
-            self.finish_later(Unfinished { id, involved });
+            self.finish_later(Unfinished { id, involved, claim: None });
         }
         Ok(prepared)
     }
@@ -117,7 +117,7 @@ impl Transactions {
         let id = id(transaction);
         let (decision, is_written) = self.protocol.commit(&id, &involved).await?;
         if !is_written {
-            self.finish_later(Unfinished { id, involved });
+            self.finish_later(Unfinished { id, involved, claim: None });
         }
         Ok((decision, is_written))
     }
@@ -165,7 +165,7 @@ impl Transactions {
         self.protocol.storage.keys(super::storage::Space::Records(super::record::Scope::Shared))
     }
 
-    pub(crate) fn finish_later(&self, unfinished: Unfinished) {
+    pub(crate) fn finish_later(&self, mut unfinished: Unfinished) {
         let protocol = self.protocol.clone();
         tokio::spawn(async move {
             for _ in 0..FINISH_ATTEMPTS {

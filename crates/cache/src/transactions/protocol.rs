@@ -1,14 +1,18 @@
 //! The records of transactions: how they begin, are decided, completed and removed.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
 
 use bytes::Bytes;
 use consort_encoding::{Contention, Decode, Encode, Postcard, optimistic_update};
 use consort_grid::{Condition, Lifetime, Version};
 
-use super::limits::{TRANSACTIONS_BYTES_MAX, TRANSACTIONS_MAX};
+use super::limits::{CLAIM_TIME, TRANSACTIONS_BYTES_MAX, TRANSACTIONS_MAX};
 use super::locks::holder;
 use super::record::{Branch, Decision, Intent, Record, Scope, State};
+#[cfg(test)]
+use super::simulation::Bug;
 use super::storage::{Space, Storage, put, removal};
 use crate::error::CacheError;
 
@@ -32,6 +36,19 @@ impl Id {
 /// The caches of a transaction that can be written here, and whether they exist. Writes to a removed cache are dropped.
 pub type InvolvedCaches = BTreeMap<String, bool>;
 
+/// The right to make the writes of a decided transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Claim {
+    pub(crate) token: u64,
+    since: Duration,
+}
+
+impl Claim {
+    fn is_valid(&self, storage: &impl Storage) -> bool {
+        storage.now() < self.since + CLAIM_TIME
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) transactions: u64,
@@ -49,14 +66,16 @@ pub(crate) enum Update {
 pub(crate) struct Known {
     pub(crate) record: Record,
     pub(crate) version: Version,
-    pub(crate) age: std::time::Duration,
+    pub(crate) age: Duration,
 }
 
 pub(crate) struct Protocol<S> {
     pub(crate) storage: S,
     pub(crate) limits: Limits,
+    /// Since when members in records are known to be lost.
+    pub(super) lost: Mutex<BTreeMap<String, Duration>>,
     #[cfg(test)]
-    pub(crate) bug: Option<super::simulation::Bug>,
+    pub(crate) bug: Option<Bug>,
 }
 
 impl<S: Storage> Protocol<S> {
@@ -65,13 +84,14 @@ impl<S: Storage> Protocol<S> {
         Self {
             storage,
             limits,
+            lost: Mutex::new(BTreeMap::new()),
             #[cfg(test)]
             bug: None,
         }
     }
 
     #[cfg(test)]
-    pub(super) fn has_bug(&self, bug: super::simulation::Bug) -> bool {
+    pub(super) fn has_bug(&self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
 
@@ -121,19 +141,73 @@ impl<S: Storage> Protocol<S> {
         branch.scope == Scope::Shared || branch.server == self.storage.member()
     }
 
-    /// Makes the decided writes of caches that can be written here.
-    pub(crate) async fn finish(&self, id: &Id, involved: &InvolvedCaches) -> Result<(), CacheError> {
-        let Some(record) = self.record(id).await? else { return Ok(()) };
-        let mut written = Vec::new();
+    /// A claim from now on, to be written into the record.
+    pub(crate) fn new_claim(&self) -> Claim {
+        Claim { token: self.storage.unique() as u64, since: self.storage.now() }
+    }
+
+    /// Renews this claim, or replaces any. Returns the record; `None` if it has another claim or there is nothing to write. Each
+    /// renewal writes the record, so that it fails if another member has replaced the claim meanwhile.
+    async fn claim(&self, id: &Id, known: Option<Claim>) -> Result<Option<(Record, Claim)>, CacheError> {
+        let mut claim = self.new_claim();
+        if let Some(known) = known {
+            claim.token = known.token;
+        }
+        let mut claimed = None;
+        let take = |record: Option<Record>| {
+            claimed = None;
+            let Some(mut record) = record else { return Update::Keep };
+            let is_due = record.branches.iter().any(|branch| branch.state == State::Committing);
+            if !is_due || known.is_some_and(|known| known.token != record.claim) {
+                return Update::Keep;
+            }
+            record.claim = claim.token;
+            for branch in record.branches.iter_mut().filter(|branch| branch.scope == Scope::Shared) {
+                self.storage.member().clone_into(&mut branch.server);
+            }
+            claimed = Some(record.clone());
+            Update::Set(record)
+        };
+        self.update(id, take).await?;
+        Ok(claimed.map(|record| (record, claim)))
+    }
+
+    /// Makes the decided writes of caches that can be written here. The claim is that of the decision; without one, it takes over.
+    pub(crate) async fn finish(
+        &self,
+        id: &Id,
+        involved: &InvolvedCaches,
+        known: &mut Option<Claim>,
+    ) -> Result<(), CacheError> {
+        let (record, claim) = match *known {
+            Some(claim) if claim.is_valid(&self.storage) => match self.record(id).await? {
+                Some(record) if record.claim == claim.token => (record, claim),
+                _ => return Ok(()),
+            },
+            known => match self.claim(id, known).await? {
+                Some(claimed) => claimed,
+                None if known.is_some() => return Ok(()),
+                None => return self.release_completed(id).await,
+            },
+        };
+        let (claim, mut written) = (known.insert(claim), Vec::new());
         for branch in record.branches.iter().filter(|branch| branch.state == State::Committing) {
             // A branch that is unknown here was added since, and belongs to its own request.
             let Some(exists) = involved.get(&branch.cache) else { continue };
             if *exists {
                 for intent in &branch.intents {
-                    self.write_intent(&branch.cache, intent).await?;
+                    if !self.write_intent(id, claim, &branch.cache, intent).await? {
+                        return Ok(());
+                    }
                 }
             }
             written.push(&branch.cache);
+        }
+        #[cfg(test)]
+        if self.has_bug(Bug::UnlockedBeforeMark) {
+            for branch in &record.branches {
+                self.release_branch(id, branch).await?;
+            }
         }
         let done = |now: Option<Record>| {
             let Some(mut now) = now else { return Update::Keep };
@@ -150,10 +224,19 @@ impl<S: Storage> Protocol<S> {
         self.release_completed(id).await
     }
 
-    /// Writes a key as decided, unless the write is made already.
-    pub(crate) async fn write_intent(&self, cache: &str, intent: &Intent) -> Result<(), CacheError> {
+    /// Writes a key as decided, unless the write is made already. False if another member makes the writes.
+    pub(crate) async fn write_intent(
+        &self,
+        id: &Id,
+        claim: &mut Claim,
+        cache: &str,
+        intent: &Intent,
+    ) -> Result<bool, CacheError> {
         if intent.had.is_none() && intent.value.is_none() {
-            return Ok(());
+            return Ok(true);
+        }
+        if !self.keep(id, claim).await? {
+            return Ok(false);
         }
         let (space, key) = (Space::Cache(cache), Bytes::copy_from_slice(&intent.key));
         let write =
@@ -161,9 +244,25 @@ impl<S: Storage> Protocol<S> {
         let written = self.storage.write(space, &key, write(intent.condition())).await?;
         // The key's previous entry may have expired meanwhile.
         if !written.is_done && !written.was_present && intent.value.is_some() {
+            if !self.keep(id, claim).await? {
+                return Ok(false);
+            }
             self.storage.write(space, &key, write(Condition::Absent)).await?;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Renews the claim in time for another write. A key that was absent has no version that a late write would miss.
+    async fn keep(&self, id: &Id, claim: &mut Claim) -> Result<bool, CacheError> {
+        #[cfg(test)]
+        if self.has_bug(Bug::ClaimKept) {
+            return Ok(true);
+        }
+        while !claim.is_valid(&self.storage) {
+            let Some((_, renewed)) = self.claim(id, Some(*claim)).await? else { return Ok(false) };
+            *claim = renewed;
+        }
+        Ok(true)
     }
 
     /// Unlocks the keys of completed branches. Then a record of a member's program is removed, and that of a client remembers

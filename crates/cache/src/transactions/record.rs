@@ -123,6 +123,8 @@ pub struct Record {
     pub branches: Vec<Branch>,
     /// `None` for a client's transaction.
     pub opened: Option<Opened>,
+    /// The right to make the decided writes. Another claim replaces it.
+    pub claim: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,7 +139,7 @@ pub(crate) enum TimeoutAction {
 impl Record {
     /// The record of a transaction of a member's program, before its decision.
     pub(crate) const fn opened(member: String, timeout: Duration) -> Self {
-        Self { branches: Vec::new(), opened: Some(Opened { member, timeout }) }
+        Self { branches: Vec::new(), opened: Some(Opened { member, timeout }), claim: 0 }
     }
 
     pub(crate) fn branch(&mut self, cache: &str) -> Option<&mut Branch> {
@@ -154,7 +156,7 @@ impl Record {
     }
 
     /// Decides the commit by this member if possible, else the rollback.
-    pub(crate) fn commit(&mut self, server: &str) -> Decision {
+    pub(crate) fn commit(&mut self, server: &str, claim: u64) -> Decision {
         let is_lost = self.any(State::RolledBack) || self.any(State::Preparing);
         if is_lost {
             let is_mixed = self.any(State::Committing) || self.any(State::Committed);
@@ -163,6 +165,7 @@ impl Record {
         }
         for branch in self.branches.iter_mut().filter(|branch| branch.state == State::Prepared) {
             branch.state = State::Committing;
+            self.claim = claim;
             if branch.scope == Scope::Shared {
                 server.clone_into(&mut branch.server);
             }
@@ -197,20 +200,29 @@ impl Record {
         self.branches.iter().any(|branch| waits(branch) && age > branch.timeout)
     }
 
-    pub(crate) fn timeout_action(&self, age: Duration, is_member: impl Fn(&str) -> bool) -> TimeoutAction {
+    /// `missing_for` is the time since a member was lost; `None` for a member.
+    pub(crate) fn timeout_action(
+        &self,
+        age: Duration,
+        missing_for: impl Fn(&str) -> Option<Duration>,
+    ) -> TimeoutAction {
         if let Some(opened) = self.opened.as_ref().filter(|_| self.is_undecided()) {
-            return match !is_member(&opened.member) || age > opened.timeout {
+            return match missing_for(&opened.member).is_some() || age > opened.timeout {
                 true => TimeoutAction::RollBack,
                 false => TimeoutAction::Nothing,
             };
         }
         for branch in &self.branches {
-            let is_abandoned = !is_member(&branch.server);
+            let missing_for = missing_for(&branch.server);
             match branch.state {
-                State::Committing if age > if is_abandoned { TAKE_OVER_AFTER } else { FINISH_TIME_MAX } => {
+                State::Committing
+                    if age > FINISH_TIME_MAX || missing_for.is_some_and(|time| time > TAKE_OVER_AFTER) =>
+                {
                     return TimeoutAction::Finish;
                 }
-                State::Preparing if is_abandoned || age > PREPARE_TIME_MAX => return TimeoutAction::RollBack,
+                State::Preparing if missing_for.is_some() || age > PREPARE_TIME_MAX => {
+                    return TimeoutAction::RollBack;
+                }
                 State::Prepared if !branch.is_recoverable && age > branch.timeout => {
                     return TimeoutAction::RollBack;
                 }
@@ -242,7 +254,7 @@ mod tests {
             timeout: Duration::from_secs(60),
             intents: Vec::new(),
         };
-        Record { branches: states.iter().enumerate().map(branch).collect(), opened: None }
+        Record { branches: states.iter().enumerate().map(branch).collect(), opened: None, claim: 0 }
     }
 
     fn states(record: &Record) -> Vec<State> {
@@ -262,7 +274,7 @@ mod tests {
             (&[Committed, RolledBack], Decision::Mixed, &[Committed, RolledBack]),
         ] {
             let mut record = record(before);
-            assert_eq!((record.commit("B"), &states(&record)[..]), (code, after), "{before:?}");
+            assert_eq!((record.commit("B", 1), &states(&record)[..]), (code, after), "{before:?}");
         }
         for (before, code, after) in [
             (&[Prepared, Preparing][..], Decision::RolledBack, &[RolledBack, RolledBack][..]),
@@ -278,8 +290,9 @@ mod tests {
     #[test]
     fn abandoned_transaction_ends_after_its_timeout() {
         let second = Duration::from_secs(1);
-        let timeout_action =
-            |state, age, is_member: bool| record(&[state]).timeout_action(age, |_| is_member);
+        let timeout_action = |state, age, is_member: bool| {
+            record(&[state]).timeout_action(age, |_| (!is_member).then_some(age))
+        };
         assert_eq!(timeout_action(State::Preparing, second, true), TimeoutAction::Nothing);
         assert_eq!(timeout_action(State::Preparing, second, false), TimeoutAction::RollBack);
         assert_eq!(
@@ -302,10 +315,10 @@ mod tests {
         );
         let mut kept = record(&[State::Prepared]);
         kept.branches[0].is_recoverable = true;
-        assert_eq!(kept.timeout_action(1_000 * second, |_| false), TimeoutAction::Nothing);
+        assert_eq!(kept.timeout_action(1_000 * second, |_| Some(second)), TimeoutAction::Nothing);
         assert!(kept.is_in_doubt(61 * second) && !kept.is_in_doubt(59 * second));
         let mut locked = record(&[State::Committed]);
         locked.branches[0].intents.push(Intent { key: vec![1], had: None, value: None });
-        assert_eq!(locked.timeout_action(TAKE_OVER_AFTER + second, |_| true), TimeoutAction::Release);
+        assert_eq!(locked.timeout_action(TAKE_OVER_AFTER + second, |_| None), TimeoutAction::Release);
     }
 }

@@ -18,7 +18,7 @@ use super::branches::Seen;
 use super::error::TransactionError;
 use super::limits::{DECISION_TIME_MAX, PREPARE_TIME_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};
 use super::locks::holder;
-use super::protocol::{Id, InvolvedCaches, Protocol, Update};
+use super::protocol::{Claim, Id, InvolvedCaches, Protocol, Update};
 use super::record::{Branch, Intent, Record, Scope, State, Value};
 #[cfg(test)]
 use super::simulation::Bug;
@@ -73,6 +73,7 @@ pub(crate) struct Session<S> {
 pub(crate) struct Unfinished {
     pub(super) id: Id,
     pub(super) involved: InvolvedCaches,
+    pub(super) claim: Option<Claim>,
 }
 
 impl<S: Storage> Session<S> {
@@ -224,23 +225,24 @@ impl<S: Storage> Session<S> {
             return Err(TransactionError::Ended);
         }
         let decided = self.decide().await;
-        let involved = self.ending(decided).await?;
+        let decided = self.ending(decided).await?;
         self.is_ended = true;
-        let Some(involved) = involved else { return Ok(None) };
+        let Some((involved, claim)) = decided else { return Ok(None) };
         // Locks of keys that are only read: the validation is over.
         self.release_locks(|touched| touched.change.is_none()).await;
         let Some(id) = self.id.clone() else { return Ok(None) };
-        match self.protocol.finish(&id, &involved).await {
+        let mut claim = Some(claim);
+        match self.protocol.finish(&id, &involved, &mut claim).await {
             Ok(()) => Ok(None),
             Err(error) => {
                 tracing::warn!(%error, "cannot complete the writes of a decided transaction; trying again later");
-                Ok(Some(Unfinished { id, involved }))
+                Ok(Some(Unfinished { id, involved, claim }))
             }
         }
     }
 
     /// `None` if there is nothing to write.
-    async fn decide(&mut self) -> Result<Option<InvolvedCaches>, TransactionError> {
+    async fn decide(&mut self) -> Result<Option<(InvolvedCaches, Claim)>, TransactionError> {
         let has_writes = self.touched.values().any(|touched| touched.change.is_some());
         if !has_writes && self.touched.len() <= 1 {
             self.roll_back().await;
@@ -259,12 +261,16 @@ impl<S: Storage> Session<S> {
         if self.protocol.has_bug(Bug::WrittenBeforeDecision) {
             for branch in &branches {
                 for intent in &branch.intents {
-                    self.protocol.write_intent(&branch.cache, intent).await?;
+                    let (space, key) = (Space::Cache(&branch.cache), intent.key.clone().into());
+                    let (condition, change) = (intent.condition(), intent.change());
+                    let write = consort_grid::Write { condition, change, wants_previous: false };
+                    self.protocol.storage.write(space, &key, write).await?;
                 }
             }
         }
-        self.record_decision(branches).await?;
-        Ok(Some(involved))
+        let claim = self.protocol.new_claim();
+        self.record_decision(branches, claim).await?;
+        Ok(Some((involved, claim)))
     }
 
     async fn lock_all(&mut self, places: &[Place]) -> Result<(), TransactionError> {
@@ -361,7 +367,7 @@ impl<S: Storage> Session<S> {
     }
 
     /// The decision. A member that removes the record before rolls the transaction back.
-    async fn record_decision(&self, branches: Vec<Branch>) -> Result<(), TransactionError> {
+    async fn record_decision(&self, branches: Vec<Branch>, claim: Claim) -> Result<(), TransactionError> {
         let Some(id) = &self.id else { return Err(TransactionError::Ended) };
         let mut is_decided = false;
         let decide = |record: Option<Record>| {
@@ -369,7 +375,7 @@ impl<S: Storage> Session<S> {
             match record {
                 Some(record) if record.is_undecided() => {
                     is_decided = true;
-                    Update::Set(Record { branches: branches.clone(), ..record })
+                    Update::Set(Record { branches: branches.clone(), claim: claim.token, ..record })
                 }
                 _ => Update::Keep,
             }
@@ -434,7 +440,10 @@ impl<S: Storage> Session<S> {
 }
 
 impl Unfinished {
-    pub(crate) async fn finish<S: Storage>(&self, protocol: &Protocol<S>) -> Result<(), crate::CacheError> {
-        protocol.finish(&self.id, &self.involved).await
+    pub(crate) async fn finish<S: Storage>(
+        &mut self,
+        protocol: &Protocol<S>,
+    ) -> Result<(), crate::CacheError> {
+        protocol.finish(&self.id, &self.involved, &mut self.claim).await
     }
 }

@@ -55,6 +55,9 @@ pub(crate) trait Storage: Send + Sync + 'static {
     /// `None` if the cache is not open here.
     fn scope_of(&self, cache: &str) -> Option<Scope>;
 
+    /// The members that have a shared cache, the oldest first; `None` if it is not open here.
+    fn members_of(&self, cache: &str) -> Option<Vec<String>>;
+
     /// The number of records, and their bytes.
     fn usage(&self, scope: Scope) -> (u64, u64);
 }

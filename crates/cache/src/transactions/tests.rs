@@ -57,7 +57,7 @@ impl SingleMember {
         let seen = vec![Seen::NotRead; branch.intents.len()];
         assert_eq!(self.protocol.begin_branch(id, &branch).await.unwrap(), None);
         assert!(self.protocol.lock_and_validate(&holder(id), &mut branch, &seen).await.unwrap());
-        assert!(self.protocol.set_prepared(id, &branch, false).await.unwrap());
+        assert!(self.protocol.set_prepared(id, &branch, None).await.unwrap());
         branch
     }
 
@@ -65,7 +65,7 @@ impl SingleMember {
     async fn decide(&self, id: &Id) {
         let decide = |record: Option<Record>| {
             let mut record = record.unwrap();
-            assert_eq!(record.commit("lost"), Decision::Committed);
+            assert_eq!(record.commit("lost", 7), Decision::Committed);
             Update::Set(record)
         };
         self.protocol.update(id, decide).await.unwrap();
@@ -91,9 +91,12 @@ async fn decided_transaction_is_completed_by_another_member_and_late_writes_chan
     member.decide(&id).await;
     assert_eq!(member.value("new").await, None);
     let record = member.protocol.record(&id).await.unwrap().unwrap();
-    assert_eq!(record.timeout_action(Duration::from_secs(16), |_| false), TimeoutAction::Finish);
+    assert_eq!(
+        record.timeout_action(Duration::ZERO, |_| Some(Duration::from_secs(16))),
+        TimeoutAction::Finish
+    );
 
-    member.protocol.finish(&id, &member.involved).await.unwrap();
+    member.protocol.finish(&id, &member.involved, &mut None).await.unwrap();
     assert_eq!(member.value("old").await.as_deref(), Some(&b"1"[..]));
     assert_eq!(member.value("new").await.as_deref(), Some(&b"2"[..]));
     assert_eq!(member.value("gone").await, None);
@@ -105,7 +108,8 @@ async fn decided_transaction_is_completed_by_another_member_and_late_writes_chan
         member.put(key, "after").await;
     }
     for intent in &branch.intents {
-        member.protocol.write_intent("c", intent).await.unwrap();
+        let mut claim = member.protocol.new_claim();
+        assert!(member.protocol.write_intent(&id, &mut claim, "c", intent).await.unwrap());
     }
     for key in ["old", "new", "gone"] {
         assert_eq!(member.value(key).await.as_deref(), Some(&b"after"[..]), "{key}");
@@ -122,12 +126,12 @@ async fn decided_transaction_cannot_be_rolled_back_and_an_undecided_one_can() {
     assert_eq!(member.protocol.roll_back(&first).await, Ok(Decision::Committed));
     member.protocol.forget(&first).await.unwrap();
     assert!(member.protocol.record(&first).await.unwrap().is_some(), "it is not over");
-    member.protocol.finish(&first, &member.involved).await.unwrap();
+    member.protocol.finish(&first, &member.involved, &mut None).await.unwrap();
     assert_eq!(member.value("a").await.as_deref(), Some(&b"1"[..]));
 
     let branch = member.prepared(&second, vec![put("b", "2")]).await;
     assert!(member.protocol.roll_back_branch(&second, &branch).await.unwrap());
-    assert!(!member.protocol.set_prepared(&second, &branch, false).await.unwrap(), "too late");
+    assert!(!member.protocol.set_prepared(&second, &branch, None).await.unwrap(), "too late");
     member.protocol.release_completed(&second).await.unwrap();
     member.put("b", "free").await;
 }
@@ -147,7 +151,7 @@ async fn value_that_expired_since_prepare_is_replaced() {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), expired).await.expect("it expires");
-    member.protocol.finish(&id, &member.involved).await.unwrap();
+    member.protocol.finish(&id, &member.involved, &mut None).await.unwrap();
     assert_eq!(member.value("a").await.as_deref(), Some(&b"1"[..]));
 }
 
