@@ -86,8 +86,24 @@ where
 
 impl EncodedCache {
     async fn submit_in_order(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, KeyError> {
+        if self.transactions.is_some() {
+            return self.submit_with_locks(actions).await;
+        }
         let operations = actions.into_iter().map(|(key, action)| self.operation(key, action));
         Ok(OrderedJoin::new(operations).await?)
+    }
+
+    /// One after the other: each write locks its key.
+    async fn submit_with_locks(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, KeyError> {
+        let mut outcomes = Vec::with_capacity(actions.len());
+        for (nth, (key, action)) in actions.into_iter().enumerate() {
+            let outcome = match action {
+                Action::Write(write) => self.write(key, write).await.map(Outcome::Written),
+                Action::Read(_) => self.operation(key, action).await.map_err(CacheError::from),
+            };
+            outcomes.push(outcome.map_err(at(nth))?);
+        }
+        Ok(outcomes)
     }
 
     pub(crate) async fn remove_keys(&self, keys: Vec<Bytes>) -> Result<(), CacheError> {

@@ -20,6 +20,7 @@ use crate::handler::GridHandler;
 use crate::open_cache::OpenCache;
 use crate::operation;
 use crate::options::CacheOptions;
+use crate::transactions::Transactions;
 
 /// A cache of raw bytes.
 pub type RawCache = Cache<Bytes, Bytes, Raw, Raw>;
@@ -52,6 +53,9 @@ impl<V> From<Entry<V>> for VersionedValue<V, Version> {
 /// write is complete when every owner has it ([guarantees](crate#guarantees)). Dropping a future does not
 /// undo its operation.
 ///
+/// In a transactional cache ([`Cache::transaction`]), each write outside of a transaction locks its key first, and
+/// fails with [`CacheError::Locked`] without a change if a transaction keeps the lock for 1 s.
+///
 /// # Errors
 ///
 /// Operations on keys return [`CacheError::Encoding`] if a key or value cannot be encoded or decoded,
@@ -81,8 +85,12 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         keys: KE,
         values: VE,
         options: CacheOptions,
+        transactions: Option<Arc<Transactions>>,
     ) -> Self {
-        Self { encoded: EncodedCache { handler, opened, options }, codec: Codec::new(keys, values) }
+        Self {
+            encoded: EncodedCache { handler, opened, options, transactions },
+            codec: Codec::new(keys, values),
+        }
     }
 
     /// Returns the cache's name.
@@ -229,11 +237,11 @@ impl RawCache {
     }
 
     /// Writes a key without waiting, if this member is its only owner and no listener needs an event: with a
-    /// local cache, or a single member. Returns `None` without a change otherwise, or if the write would
-    /// change nothing.
+    /// local cache, or a single member. Returns `None` without a change otherwise, if the write would change
+    /// nothing, or in a transactional cache.
     pub fn try_write_local(&self, key: &[u8], write: Write) -> Option<Result<Written, CacheError>> {
-        let EncodedCache { handler, opened, options } = &self.encoded;
-        if options.flags != Flags::NONE {
+        let EncodedCache { handler, opened, options, transactions } = &self.encoded;
+        if options.flags != Flags::NONE || transactions.is_some() {
             return None;
         }
         let written = operation::try_write_local(handler, opened, key, write)?;

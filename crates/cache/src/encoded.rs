@@ -13,12 +13,15 @@ use crate::handler::GridHandler;
 use crate::open_cache::OpenCache;
 use crate::operation::Operation;
 use crate::options::CacheOptions;
+use crate::transactions::Transactions;
 
 #[derive(Clone)]
 pub(crate) struct EncodedCache {
     pub(crate) handler: Arc<GridHandler>,
     pub(crate) opened: Arc<OpenCache>,
     pub(crate) options: CacheOptions,
+    /// Its writes lock their keys.
+    pub(crate) transactions: Option<Arc<Transactions>>,
 }
 
 impl EncodedCache {
@@ -73,6 +76,14 @@ impl EncodedCache {
     }
 
     pub(crate) async fn write(&self, key: Bytes, write: Write) -> Result<Written, CacheError> {
+        match &self.transactions {
+            None => self.write_unlocked(key, write).await,
+            // Boxed, because it would enlarge the state of all writes.
+            Some(transactions) => Box::pin(transactions.clone().write(self.clone(), key, write)).await,
+        }
+    }
+
+    pub(crate) async fn write_unlocked(&self, key: Bytes, write: Write) -> Result<Written, CacheError> {
         written(self.operation(key, Action::Write(write)).await?)
     }
 
@@ -83,7 +94,7 @@ impl EncodedCache {
         flags: Flags,
     ) -> Result<Written, CacheError> {
         let options = CacheOptions { flags: self.options.flags | flags, ..self.options };
-        written(self.operation_with(key, Action::Write(write), &options).await?)
+        Self { options, ..self.clone() }.write(key, write).await
     }
 
     /// Does not return the previous entry.
@@ -114,7 +125,7 @@ fn stored(outcome: Outcome) -> Result<Option<Stored>, CacheError> {
     }
 }
 
-fn written(outcome: Outcome) -> Result<Written, CacheError> {
+pub(crate) fn written(outcome: Outcome) -> Result<Written, CacheError> {
     match outcome {
         Outcome::Written(written) => Ok(written),
         Outcome::Read(_) => Err(unexpected()),

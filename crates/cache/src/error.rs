@@ -21,6 +21,12 @@ pub enum CacheError {
     /// The cache is closed here. Nothing was changed.
     #[error("cache is closed")]
     Closed,
+    /// A transaction kept the key's lock. Nothing was changed.
+    #[error("the key was locked by a transaction for {after:?}; try again")]
+    Locked {
+        /// The wait.
+        after: Duration,
+    },
     /// An iteration cannot go on. Earlier items are valid.
     #[error(transparent)]
     Iteration(IterationError),

@@ -8,12 +8,12 @@ use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
     Availability, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings, Counters,
-    Location, MemoryBound, MergeFn, Node, Progress, Rebalancing, ResponseLoad, StoreSettings,
+    Flags, Location, MemoryBound, MergeFn, Node, Progress, Rebalancing, ResponseLoad, StoreSettings,
     TRANSFER_BUDGET, Topology,
 };
 use consort_group::Time;
 use consort_memory::ProcessMemory;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -29,6 +29,7 @@ use crate::open_cache::{CachePhase, OpenCache};
 use crate::options::CacheOptions;
 use crate::persistence::Persistence;
 use crate::store_driver::StoreDriver;
+use crate::transactions::Transactions;
 use crate::watched_store::{StoreHealth, StoreWatch};
 use consort_encoding::{Encoding, Postcard, Raw};
 
@@ -107,7 +108,9 @@ impl ManagerBuilder {
         handler.workers.serve(&handler);
         let channel = self.channel.up_handler(handler.clone()).connect(cluster).await?;
         let (location, file) = (self.location, self.file);
-        Ok(CacheManager { member: Arc::new(Member { handler, channel, location, file }) })
+        Ok(CacheManager {
+            member: Arc::new(Member { handler, channel, location, file, transactions: OnceCell::new() }),
+        })
     }
 }
 
@@ -116,6 +119,7 @@ struct Member {
     channel: Channel,
     location: Location,
     file: Option<Arc<ManagerFile>>,
+    transactions: OnceCell<Arc<Transactions>>,
 }
 
 /// A member of a grid, cheap to clone. If the last clone is dropped without [`CacheManager::close`], the
@@ -128,6 +132,25 @@ pub struct CacheManager {
 impl CacheManager {
     pub(crate) fn handler(&self) -> &GridHandler {
         &self.member.handler
+    }
+
+    pub(crate) fn shared_handler(&self) -> Arc<GridHandler> {
+        self.member.handler.clone()
+    }
+
+    /// Returns the transactions of this manager's caches, for servers. The first call opens their internal caches.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; another call can succeed.
+    pub async fn transactions(&self) -> Result<&Arc<Transactions>, OpenError> {
+        // Boxed, because the internal caches are opened in the same way.
+        self.member.transactions.get_or_try_init(|| Box::pin(Transactions::open(self))).await
+    }
+
+    /// Returns the transactions if a transactional cache was opened here.
+    pub fn transactions_if_open(&self) -> Option<&Arc<Transactions>> {
+        self.member.transactions.get()
     }
 
     pub(crate) fn channel(&self) -> &Channel {
@@ -580,6 +603,13 @@ impl CacheBuilder<'_> {
         self
     }
 
+    /// Makes the cache transactional: its entries can be changed by transactions ([`Cache::transaction`]), and single writes lock
+    /// their keys. All members must agree.
+    pub fn transactional(mut self) -> Self {
+        self.settings.config.is_transactional = true;
+        self
+    }
+
     /// Sets the store here.
     pub fn persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = Some(persistence);
@@ -635,6 +665,14 @@ impl CacheBuilder<'_> {
         if persistence.is_some() {
             config.check_store()?;
         }
+        if config.is_transactional && flags.contains(Flags::ASYNC) {
+            let (setting, value) = ("mode".into(), "ASYNC together with transactions".into());
+            return Err(consort_grid::OpenError::Invalid { cache: config.name, setting, value }.into());
+        }
+        let transactions = match config.is_transactional {
+            true => Some(self.manager.transactions().await?.clone()),
+            false => None,
+        };
         let member = &self.manager.member;
         let opened = match member.begin(&config, memory, persistence.is_some(), self.is_essential)? {
             Begun::Before(opened) => {
@@ -648,7 +686,7 @@ impl CacheBuilder<'_> {
         };
         member.until_open(&opened, self.open_timeout).await?;
         let options = CacheOptions { lifetime, flags, ..CacheOptions::default() };
-        Ok(Cache::new(member.handler.clone(), opened, keys, values, options))
+        Ok(Cache::new(member.handler.clone(), opened, keys, values, options, transactions))
     }
 }
 

@@ -94,6 +94,9 @@ pub struct CacheConfig {
     pub grouping: Grouping,
     /// The media type of keys and values, equal on all members.
     pub encoding: Arc<str>,
+    /// Whether the cache takes part in transactions. The grid only checks that all members agree; the callers of its members lock
+    /// the keys that they write.
+    pub is_transactional: bool,
 }
 
 impl CacheConfig {
@@ -107,6 +110,7 @@ impl CacheConfig {
             merge: MergePolicy::default(),
             grouping: Grouping::default(),
             encoding: "application/octet-stream".into(),
+            is_transactional: false,
         }
     }
 
@@ -151,6 +155,8 @@ impl CacheConfig {
             ("merge", "custom without a name")
         } else if matches!(&self.grouping, Grouping::Custom(grouper) if grouper.name().is_empty()) {
             ("grouping", "custom without a name")
+        } else if self.is_transactional && self.mode == CacheMode::Invalidation {
+            ("transactions", "combined with mode Invalidation")
         } else {
             return Ok(());
         };
@@ -181,6 +187,7 @@ impl CacheConfig {
             ("merge", format!("{:?}", self.merge), format!("{:?}", other.merge)),
             ("grouping", format!("{:?}", self.grouping), format!("{:?}", other.grouping)),
             ("encoding", self.encoding.to_string(), other.encoding.to_string()),
+            ("transactions", self.is_transactional.to_string(), other.is_transactional.to_string()),
         ];
         pairs.into_iter().find(|(_, ours, theirs)| ours != theirs)
     }

@@ -36,7 +36,7 @@ pub struct CorruptPersistedState(String);
 
 wire_struct!(PersistedState { member, config, topology, is_void });
 
-const FORM: u8 = 3;
+const FORM: u8 = 4;
 
 impl PersistedState {
     /// Encodes the state.

@@ -20,7 +20,7 @@ use crate::ops::query;
 use crate::security::{Tokens, properties, tls};
 use crate::server::ServerBuilder;
 use crate::server_file::ServerFile;
-use crate::transactions::{self, Record};
+use crate::transactions;
 
 /// Recodes a multimap's values; `None` if the bytes are no bucket.
 pub fn bucket(bytes: &Bytes) -> Option<(Vec<Bytes>, Bytes)> {
@@ -123,7 +123,7 @@ pub fn counter(bytes: &[u8]) -> Option<Bytes> {
 
 /// Recodes a transaction's record; `None` if the bytes are none.
 pub fn transaction(bytes: &Bytes) -> Option<Bytes> {
-    let record: Record = Postcard.decode(bytes.clone()).ok()?;
+    let record: consort_cache::transactions::Record = Postcard.decode(bytes.clone()).ok()?;
     Some(Postcard.encode(&record).ok()?.into_bytes())
 }
 

@@ -338,43 +338,8 @@ pub const FULL_CAPACITY_VALUES_MAX: usize = 64;
 /// Bytes of a completed value that its connection itself moves to trim its capacity: other requests wait 0.1 ms.
 pub const INLINE_COPY_MAX: usize = 1024 * 1024;
 
-/// The time that a write waits for a locked key: less than clients wait for a response.
-pub const LOCK_TIME_MAX: Duration = Duration::from_secs(1);
-
-/// The lease of a single write's lock, if its server goes: longer than any operation takes.
-pub const LOCK_LEASE: Duration = Duration::from_secs(60);
-
-/// Tracked transactions: those in progress, and those of the last minute that clients have not forgotten; more than a thousand
-/// per second.
-pub const TRANSACTIONS_MAX: u64 = 100_000;
-
-/// Bytes of all pending writes of transactions. Every server has them.
-pub const TRANSACTIONS_BYTES_MAX: u64 = 256 * 1024 * 1024;
-
-/// Bytes of a transaction's keys and values in one cache, which are sent to all servers as one value.
-pub const TRANSACTION_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-/// The longest time for which a transaction waits for its decision.
-pub const DECISION_TIME_MAX: Duration = Duration::from_secs(10 * 60);
-
-/// The time after which a transaction that is being prepared is rolled back.
-pub const PREPARE_TIME_MAX: Duration = Duration::from_secs(60);
-
-/// How long after a server's last sign others complete its decided transactions: its earlier messages have arrived by then, or
-/// are refused.
-pub const TAKE_OVER_AFTER: Duration = Duration::from_secs(15);
-
-/// The time that a live server may take to write a decided transaction, before others do it.
-pub const FINISH_TIME_MAX: Duration = Duration::from_secs(5 * 60);
-
-/// The time for which an outcome is kept, as in Infinispan.
-pub const COMPLETED_RETENTION: Duration = Duration::from_secs(60);
-
 /// The interval in which a server publishes changed counts of its requests, as long as Infinispan keeps the sums of all servers.
 pub const STATS_INTERVAL: Duration = Duration::from_secs(3);
-
-/// The interval of the search for abandoned transactions.
-pub const REAP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The time for a degraded cache to become available at the operator's request.
 pub const AVAILABLE_TIMEOUT: Duration = Duration::from_secs(10);

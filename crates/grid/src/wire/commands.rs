@@ -236,7 +236,7 @@ wire_struct!(CacheMember { address, capacity, location });
 wire_enum!(CacheMode { 0 = Replicated, 1 = Distributed { owners }, 2 = Local, 3 = Invalidation });
 wire_enum!(PartitionHandling { 0 = DenyReadWrites, 1 = AllowReads, 2 = AllowReadWrites });
 wire_enum!(MergePolicy { 0 = PreferredAlways, 1 = PreferredNonNull, 2 = RemoveAll, 3 = Custom(name) });
-wire_struct!(CacheConfig { name, mode, segments, partitions, merge, grouping, encoding });
+wire_struct!(CacheConfig { name, mode, segments, partitions, merge, grouping, encoding, is_transactional });
 
 impl Wire for Grouper {
     fn put(&self, out: &mut BytesMut) {

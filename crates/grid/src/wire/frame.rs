@@ -13,7 +13,7 @@ const PREFIX: [u8; 2] = [MAGIC, VERSION];
 const MAGIC: u8 = 0xc9;
 
 /// Members with different versions cannot share a cache.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 
 /// The versions of future releases, whose members are reported.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=31;

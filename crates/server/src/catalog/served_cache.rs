@@ -4,9 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_cache::{
-    CacheError, CacheManager, CacheMode, CacheOptions, Lifetime, RawCache, Topology, Write, Written,
-};
+use consort_cache::{CacheError, CacheManager, CacheMode, Lifetime, RawCache, Topology, Write, Written};
 use consort_hotrod::{CacheTopology, Flags};
 use tokio::sync::watch;
 
@@ -64,11 +62,6 @@ pub(crate) struct ServedCache {
 impl ServedCache {
     pub(crate) fn lifetime(&self) -> Lifetime {
         self.lifespans.get()
-    }
-
-    /// Its writes have the default lifetime, unless a write has its own.
-    pub(crate) fn handle(&self) -> RawCache {
-        self.cache.with_options(CacheOptions { lifetime: self.lifetime(), ..*self.cache.options() })
     }
 
     pub(crate) fn definition(&self) -> Bytes {
@@ -138,8 +131,8 @@ impl ServedCache {
 
     async fn write_by(&self, cache: &RawCache, key: Bytes, write: Write) -> Result<Written, CacheError> {
         match (&self.transactions, &self.schemas) {
-            (None, None) => cache.write(key, write).await,
-            (Some(transactions), _) => Box::pin(transactions.clone().write(cache.clone(), key, write)).await,
+            // A transactional cache locks the key.
+            (None, None) | (Some(_), _) => cache.write(key, write).await,
             (None, Some(schemas)) => Box::pin(schemas.write(cache, key, write)).await,
         }
     }

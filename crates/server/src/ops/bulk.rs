@@ -29,14 +29,6 @@ pub(crate) async fn answer(
             schemas.clear(cache).await?;
             return Ok(Answer::of(Status::Success));
         }
-        Request::Clear if served.transactions.is_some() => {
-            let mut keys = cache.keys();
-            while let Some(key) = keys.next().await.transpose()? {
-                let (condition, change) = (Condition::Always, Change::Remove);
-                served.write(key, Write { condition, change, wants_previous: false }, flags).await?;
-            }
-            return Ok(Answer::of(Status::Success));
-        }
         Request::Clear => {
             cache.clear().await?;
             return Ok(Answer::of(Status::Success));

@@ -1,18 +1,17 @@
 use std::sync::Arc;
 
-use consort_cache::RawCache;
 use consort_hotrod::ops::transaction::{Recovery, Request, Response, Xid};
 use consort_hotrod::{Expiration, Opcode, RequestHeader, ResponseBody, Status};
 
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
-use crate::limits::REAP_INTERVAL;
 use crate::ops::map;
 use crate::ops::session::Session;
 use crate::reply::{Answer, Refusal};
 use crate::security::role::Permission;
 use crate::security::scope::Scope;
-use crate::transactions::{FindCache, Transactions, record_key, run_detached};
+use crate::transactions::{FindCache, Transactions, run_detached};
+use consort_cache::transactions::limits::REAP_INTERVAL;
 
 /// PREPARE_TX, the form before 2.9, has no fields for recovery.
 const OLD_RECOVERY: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
@@ -65,14 +64,14 @@ pub(crate) async fn answer(
         if let Some(refusal) = refusal(session, involved.keys(), Opcode::PrepareTx2) {
             return Ok(refusal);
         }
-        involved.insert(served.cache.name().to_owned(), Some(served.cache.clone()));
+        involved.insert(served.cache.name().to_owned(), true);
         let (cache, version) = (served.cache.clone(), header.version);
         let default = cache.options().lifetime;
         let lifetime = move |expiration: &Expiration| map::lifetime(expiration, version, default);
         let recovery = recovery.unwrap_or(OLD_RECOVERY);
         let is_one_phase = prepare.is_one_phase;
         let prepared = async move {
-            let code = transactions.prepare(&cache, &involved, prepare, recovery, lifetime).await?;
+            let code = transactions.prepare(cache.name(), involved, prepare, recovery, lifetime).await?;
             let counts = &transactions.counts;
             let requested = if is_one_phase { &counts.committed } else { &counts.prepared };
             code.iter().for_each(|code| counts.note(requested, *code));
@@ -89,7 +88,7 @@ pub(crate) async fn answer(
                 return Ok(refusal);
             }
             let committed = async move {
-                let code = transactions.commit(&xid, &involved).await?;
+                let code = transactions.commit(&xid, involved).await?;
                 transactions.counts.note(&transactions.counts.committed, code);
                 Ok::<_, Refusal>(code)
             };
@@ -102,7 +101,7 @@ pub(crate) async fn answer(
                 return Ok(refusal);
             }
             let rolled_back = async move {
-                let code = transactions.roll_back(&record_key(&xid)).await?;
+                let code = transactions.roll_back(&xid).await?;
                 transactions.counts.note(&transactions.counts.rolled_back, code);
                 Ok::<_, Refusal>(code)
             };
@@ -113,7 +112,7 @@ pub(crate) async fn answer(
             {
                 return Ok(refusal);
             }
-            transactions.forget(&record_key(&xid)).await?;
+            transactions.forget(&xid).await?;
             Answer::of(Status::Success)
         }
         Request::FetchRecovery | Request::Prepare(..) => {
@@ -126,8 +125,8 @@ pub(crate) async fn answer(
 }
 
 impl FindCache for Caches {
-    async fn find_cache(&self, name: &str) -> Result<Option<RawCache>, Refusal> {
-        Ok(self.find(name).await?.map(|served| served.handle()))
+    async fn find_cache(&self, name: &str) -> Result<bool, Refusal> {
+        Ok(self.find(name).await?.is_some())
     }
 }
 
@@ -135,8 +134,7 @@ pub(crate) async fn reap(caches: &Caches) {
     loop {
         tokio::time::sleep(REAP_INTERVAL).await;
         let Some(transactions) = caches.transactions_if_open() else { continue };
-        let Some(members) = caches.members_if_first() else { continue };
-        if let Err(error) = transactions.reap(caches, &members).await {
+        if let Err(error) = transactions.reap(caches).await {
             tracing::debug!(%error, "cannot complete abandoned transactions; trying again later");
         }
     }

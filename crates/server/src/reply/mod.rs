@@ -115,6 +115,7 @@ impl Refusal {
 fn number_and_status(error: &CacheError) -> (Option<&'static str>, Status) {
     match error {
         CacheError::Operation(OperationError::TimedOut(_)) => (Some("ISPN000476"), Status::TimedOut),
+        CacheError::Locked { .. } => (Some("ISPN000299"), Status::TimedOut),
         CacheError::Operation(OperationError::Uncertain) => (Some("ISPN000400"), Status::NodeSuspected),
         CacheError::Operation(OperationError::Degraded { .. }) => (Some("ISPN000306"), Status::ServerError),
         CacheError::Operation(OperationError::MemoryFull { .. }) => (Some("ISPN000514"), Status::ServerError),

@@ -99,7 +99,8 @@ impl Definition {
     pub(crate) fn settings(&self) -> CacheSettings {
         let flags = if self.is_asynchronous { Flags::ASYNC } else { Flags::NONE };
         let (memory, lifetime) = (self.memory, self.lifetime);
-        CacheSettings { memory, lifetime, flags, ..CacheSettings::from(self.config.clone()) }
+        let config = CacheConfig { is_transactional: self.is_transactional, ..self.config.clone() };
+        CacheSettings { memory, lifetime, flags, ..CacheSettings::from(config) }
     }
 }
 

@@ -121,7 +121,7 @@ mod tests {
             let mut definition = with_mode("c", *mode);
             definition.config.segments = 7;
             assert_eq!(from_stored("c", &to_stored(&definition, None)), Ok((definition.clone(), None)));
-            definition.is_transactional = mode.is_shared();
+            definition.is_transactional = *mode != CacheMode::Invalidation;
             definition.encoding.set_value_type(&MediaType::named("text/plain; charset=UTF-16")).unwrap();
             assert_eq!(from_text("c", &to_text(&definition)), Ok(definition.clone()), "{kind}");
             let stored = to_stored(&definition, Some("1f"));

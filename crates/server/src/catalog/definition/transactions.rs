@@ -1,6 +1,6 @@
 //! The elements `transaction` and `locking`.
 
-use consort_cache::CacheConfig;
+use consort_cache::{CacheConfig, CacheMode};
 
 use super::Result;
 use super::tree::Element;
@@ -13,7 +13,10 @@ pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<bool> {
         match &attribute[..] {
             "mode" => match &value[..] {
                 "NONE" => {}
-                "NON_XA" | "NON_DURABLE_XA" | "FULL_XA" if config.mode.is_shared() => {
+                // For clients, batches are transactions: only a program in Infinispan's process can begin one.
+                "BATCH" | "NON_XA" | "NON_DURABLE_XA" | "FULL_XA"
+                    if config.mode != CacheMode::Invalidation =>
+                {
                     is_transactional = true;
                 }
                 _ => return Err(element.invalid(attribute, value)),
@@ -45,13 +48,13 @@ mod tests {
                      <locking isolation="READ_COMMITTED"/><transaction mode="FULL_XA" locking="OPTIMISTIC"/>
                      </replicated-cache></cache-container></infinispan>"#;
         assert_eq!(is_transactional(xml), Ok(true));
+        assert_eq!(is_transactional(r#"{"local-cache": {"transaction": {"mode": "BATCH"}}}"#), Ok(true));
         assert_eq!(
             is_transactional(r#"{"distributed-cache": {"transaction": {"mode": "NONE"}}}"#),
             Ok(false)
         );
         for refused in [
-            r#"{"distributed-cache": {"transaction": {"mode": "BATCH"}}}"#,
-            r#"{"local-cache": {"transaction": {"mode": "NON_XA"}}}"#,
+            r#"{"invalidation-cache": {"transaction": {"mode": "NON_XA"}}}"#,
             r#"{"distributed-cache": {"mode": "ASYNC", "transaction": {"mode": "NON_XA"}}}"#,
             r#"{"distributed-cache": {"locking": {"isolation": "CHAOS"}}}"#,
             r#"{"distributed-cache": {"transaction": {"mode": "NON_XA", "mine": "1"}}}"#,

@@ -2,7 +2,7 @@
 
 use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
-use crate::limits::TRANSACTIONS_MAX;
+use consort_cache::transactions::limits::TRANSACTIONS_MAX;
 
 pub(super) fn append(out: &mut Exposition, caches: &Caches) {
     let transactions = caches.transactions_if_open();
