@@ -120,6 +120,8 @@ pub enum InjectedBug {
     BallotsForgotten,
     /// Dropped segments stay in the store.
     StoreKept,
+    /// Indexes keep the fields of replaced values.
+    ReplacedNotIndexed,
 }
 
 impl InjectedBug {
@@ -161,7 +163,7 @@ impl InjectedBug {
 
     /// All other bugs, found with whole stacks.
     #[cfg(feature = "injected-bugs")]
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,
         Self::HandoverNotAwaited,
@@ -191,5 +193,6 @@ impl InjectedBug {
         Self::ToldAgain,
         Self::GapForgotten,
         Self::MarksNotAwaited,
+        Self::ReplacedNotIndexed,
     ];
 }

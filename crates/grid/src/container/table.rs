@@ -545,6 +545,13 @@ impl Table {
         self.contents.field_index.as_deref()
     }
 
+    #[cfg(feature = "injected-bugs")]
+    pub(super) fn inject_bug(&mut self, bug: crate::InjectedBug) {
+        if let Some(fields) = &mut self.contents.field_index {
+            fields.injected_bug = Some(bug);
+        }
+    }
+
     pub(super) fn build_index(&mut self, entries_max: usize) {
         let contents = &mut self.contents;
         if let Some(fields) = &mut contents.field_index {

@@ -93,6 +93,13 @@ pub struct IndexLookup {
     pub(super) lookup: FieldLookup,
 }
 
+impl IndexLookup {
+    /// Indexes of other fields do not answer it.
+    pub fn new(fields: Arc<dyn IndexedFields>, lookup: FieldLookup) -> Self {
+        Self { fields, lookup }
+    }
+}
+
 impl std::fmt::Debug for IndexLookup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.lookup.fmt(f)

@@ -57,6 +57,8 @@ pub(super) struct FieldIndex {
     unknown: BTreeSet<u32>,
     /// The first slot that is not indexed yet, of an index that came after its entries.
     unbuilt: Option<u32>,
+    #[cfg(feature = "injected-bugs")]
+    pub(super) injected_bug: Option<crate::InjectedBug>,
 }
 
 /// Entries that an index has, and their bytes.
@@ -70,11 +72,22 @@ impl FieldIndex {
     /// The index of a segment with these entries; [`FieldIndex::build`] adds them.
     pub(super) fn new(fields: Arc<dyn IndexedFields>, is_empty: bool) -> Self {
         let unbuilt = (!is_empty).then_some(0);
-        Self { fields, keys: BTreeSet::new(), unknown: BTreeSet::new(), unbuilt }
+        Self {
+            fields,
+            keys: BTreeSet::new(),
+            unknown: BTreeSet::new(),
+            unbuilt,
+            #[cfg(feature = "injected-bugs")]
+            injected_bug: None,
+        }
     }
 
     pub(super) fn emptied(&self) -> Self {
-        Self::new(self.fields.clone(), true)
+        Self {
+            #[cfg(feature = "injected-bugs")]
+            injected_bug: self.injected_bug,
+            ..Self::new(self.fields.clone(), true)
+        }
     }
 
     pub(super) fn size(&self) -> IndexSize {
@@ -92,6 +105,9 @@ impl FieldIndex {
 
     /// Changes the entry of a slot.
     pub(super) fn change(&mut self, slot: u32, before: Option<&Item>, after: Option<&Item>) {
+        if self.has_bug_of_replacements() && before.is_some() && after.is_some() {
+            return;
+        }
         let fields = |item: Option<&Item>| item.map(|item| read(&*self.fields, item));
         let (before, after) = (fields(before), fields(after));
         if before == after {
@@ -105,6 +121,17 @@ impl FieldIndex {
             None => {}
         }
         self.add(slot, after);
+    }
+
+    #[cfg(feature = "injected-bugs")]
+    fn has_bug_of_replacements(&self) -> bool {
+        self.injected_bug == Some(crate::InjectedBug::ReplacedNotIndexed)
+    }
+
+    #[cfg(not(feature = "injected-bugs"))]
+    #[inline(always)]
+    const fn has_bug_of_replacements(&self) -> bool {
+        false
     }
 
     fn add(&mut self, slot: u32, after: Option<Option<FieldValues>>) {

@@ -52,7 +52,16 @@ impl FieldIndexes<'_> {
     pub fn lookup(self, function: &str, arguments: &[u8]) -> Option<IndexLookup> {
         let fields = self.fields()?;
         let lookup = fields.lookup(function, arguments)?;
-        Some(IndexLookup { fields, lookup })
+        Some(IndexLookup::new(fields, lookup))
+    }
+
+    /// Injects a bug.
+    #[cfg(feature = "injected-bugs")]
+    pub fn inject_bug(self, bug: crate::InjectedBug) {
+        let shards = &self.container.shards;
+        for segment in (0..shards.count()).map(|segment| Segment(segment as u16)) {
+            shards.update(segment, |table| table.inject_bug(bug));
+        }
     }
 
     /// Passes on the entries of a segment that a lookup finds, or all; each one that is present throughout exactly once. `give` is

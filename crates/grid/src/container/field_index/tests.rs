@@ -177,7 +177,7 @@ impl Tested {
     /// Also returns whether the index was used.
     fn find(&self, lookup: &FieldLookup) -> (BTreeSet<Bytes>, bool) {
         let indexes = self.container.indexes();
-        let lookup = indexes.fields().map(|fields| IndexLookup { fields, lookup: lookup.clone() });
+        let lookup = indexes.fields().map(|fields| IndexLookup::new(fields, lookup.clone()));
         let mut found = BTreeSet::new();
         let before = self.container.statistics().indexed_walks();
         let _ = indexes.visit(SEGMENT, lookup.as_ref(), self.now, |visited| {
