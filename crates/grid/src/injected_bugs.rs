@@ -161,9 +161,13 @@ impl InjectedBug {
     #[cfg(feature = "injected-bugs")]
     pub const LOCAL: [Self; 1] = [Self::ToldKept];
 
+    /// Found in indexes.
+    #[cfg(feature = "injected-bugs")]
+    pub const INDEXES: [Self; 1] = [Self::ReplacedNotIndexed];
+
     /// All other bugs, found with whole stacks.
     #[cfg(feature = "injected-bugs")]
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 29] = [
         Self::BackupNotApplied,
         Self::OldEpochTaken,
         Self::HandoverNotAwaited,
@@ -193,6 +197,5 @@ impl InjectedBug {
         Self::ToldAgain,
         Self::GapForgotten,
         Self::MarksNotAwaited,
-        Self::ReplacedNotIndexed,
     ];
 }

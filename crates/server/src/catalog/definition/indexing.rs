@@ -74,7 +74,6 @@ fn accept_writer(element: &Element) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::{from_text, to_text};
-    use super::*;
 
     fn read_text(text: &str) -> Option<Vec<String>> {
         let definition = from_text("c", text).unwrap_or_else(|error| panic!("{text}: {error}"));
