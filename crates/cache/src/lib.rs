@@ -98,6 +98,7 @@ mod function_registration;
 mod functions;
 mod handler;
 mod in_process;
+mod indexes;
 mod iteration;
 mod iterations;
 mod listeners;
@@ -128,10 +129,11 @@ pub use consort_encoding::{
 pub use consort_grid::Entry as HeldEntry;
 pub use consort_grid::{
     Availability, BATCH, CacheConfig, CacheMode, CapacityFactor, Change, Condition, Counters, EntryEvent,
-    Event, EventKind, FETCH_BYTES, Flags, GroupFn, Grouper, Grouping, Guarantee, ItemRef, ItemRefs,
-    IterationError, LANES_MAX, Lifetime, Limit, ListenError, Location, Lookup, MemoryBound, MergeFn,
-    MergePolicy, OperationError, PREFETCH_MAX, PartitionHandling, Phase, Previous, Progress, ReadFrom,
-    ResponseLoad, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
+    Event, EventKind, FETCH_BYTES, FieldLookup, FieldValues, Flags, GroupFn, Grouper, Grouping, Guarantee,
+    IndexedFields, ItemRef, ItemRefs, IterationError, LANES_MAX, Lifetime, Limit, ListenError, Location,
+    Lookup, MemoryBound, MergeFn, MergePolicy, OperationError, PREFETCH_MAX, PartitionHandling, Phase,
+    Previous, Progress, ReadFrom, ResponseLoad, Segment, Stored, TRANSFER_BUDGET, Topology, Version,
+    WhenFull, Write, Written,
 };
 pub use consort_group::StackCount;
 pub use consort_memory::{MemoryLimit, MemoryUsage, ProcessMemory, Shortage};
@@ -146,6 +148,7 @@ pub use consort_store::{
 pub use error::{CacheError, HandoverTimeout, KeyError, ManagerError, OpenError, StoreFault};
 pub use file::CacheSettings;
 pub use handler::Traffic;
+pub use indexes::CacheIndex;
 pub use iteration::{Batch, EntryStream};
 pub use listeners::{Events, ListenBuilder};
 pub use manager::{

@@ -8,8 +8,8 @@ use consort_channel::{Address, Channel, ChannelBuilder, PhysAddr, View};
 use consort_conf::{ConfigError, Variables};
 use consort_grid::{
     Availability, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings, Counters,
-    Flags, Location, MemoryBound, MergeFn, Node, Progress, Rebalancing, ResponseLoad, StoreSettings,
-    TRANSFER_BUDGET, Topology,
+    Flags, IndexedFields, Location, MemoryBound, MergeFn, Node, Progress, Rebalancing, ResponseLoad,
+    StoreSettings, TRANSFER_BUDGET, Topology,
 };
 use consort_group::Time;
 use consort_memory::ProcessMemory;
@@ -394,6 +394,7 @@ impl CacheManager {
             settings,
             persistence,
             functions,
+            indexed_fields: None,
             open_timeout: OPEN_TIMEOUT,
             is_essential: false,
         }
@@ -579,6 +580,7 @@ pub struct CacheBuilder<'a> {
     settings: CacheSettings,
     persistence: Option<Persistence>,
     pub(crate) functions: Functions,
+    pub(crate) indexed_fields: Option<Arc<dyn IndexedFields>>,
     open_timeout: Duration,
     is_essential: bool,
 }
@@ -680,6 +682,9 @@ impl CacheBuilder<'_> {
                 opened
             }
             Begun::Now(opening) => {
+                if let (Some(fields), Some(opened)) = (self.indexed_fields, &opening.opened) {
+                    opened.container.indexes().set(Some(fields));
+                }
                 member.open(config, capacity, persistence, self.functions, &opening).await?;
                 opening.done()
             }

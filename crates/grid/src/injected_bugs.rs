@@ -120,6 +120,8 @@ pub enum InjectedBug {
     BallotsForgotten,
     /// Dropped segments stay in the store.
     StoreKept,
+    /// Indexes keep the fields of replaced values.
+    ReplacedNotIndexed,
 }
 
 impl InjectedBug {
@@ -158,6 +160,10 @@ impl InjectedBug {
     /// Found in local caches.
     #[cfg(feature = "injected-bugs")]
     pub const LOCAL: [Self; 1] = [Self::ToldKept];
+
+    /// Found in indexes.
+    #[cfg(feature = "injected-bugs")]
+    pub const INDEXES: [Self; 1] = [Self::ReplacedNotIndexed];
 
     /// All other bugs, found with whole stacks.
     #[cfg(feature = "injected-bugs")]

@@ -48,10 +48,11 @@ pub use codec::FrameError;
 pub use config::{CacheConfig, CacheId, CacheMode, MergePolicy, OpenError, PartitionHandling};
 pub use consistent_hash::{ConsistentHash, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
-    BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, ContainerStatistics, Cursor,
-    ENTRY_OVERHEAD, Entry, Expired, Expiry, Full, Idle, LIFETIME_OVERHEAD, Lifetime, Limit, Lookup,
-    MemoryBound, PREFETCH_MAX, Put, REMOVAL_OVERHEAD, Removed, SegmentGone, SegmentState, Taken, Visited,
-    WhenFull,
+    BOUND_OVERHEAD, CANDIDATES_MAX, Chunk, ChunkLimits, Container, ContainerSettings, ContainerStatistics,
+    Cursor, ENTRY_OVERHEAD, Entry, Expired, Expiry, FIELD_VALUE_BYTES, FieldIndexes, FieldLookup,
+    FieldValues, Full, INDEX_ENTRY_BYTES, Idle, IndexLookup, IndexedFields, LIFETIME_OVERHEAD, Lifetime,
+    Limit, Lookup, MemoryBound, PREFETCH_MAX, Put, REMOVAL_OVERHEAD, Removed, SegmentGone, SegmentState,
+    Taken, VALUES_PER_ENTRY_MAX, Visited, WhenFull,
 };
 pub use event::{
     EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, ListenError, ListenOptions, ListenerId,

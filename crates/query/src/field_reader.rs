@@ -14,6 +14,13 @@ pub(crate) type Slot<'a> = SmallVec<[Option<Value<'a>>; 1]>;
 /// Steps for each value, which is kept until the condition is evaluated.
 const VALUE_STEPS: u64 = 64;
 
+/// The slot of another reader with the same values, and their type.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct SharedSlot {
+    pub(crate) own: usize,
+    pub(crate) scalar: Scalar,
+}
+
 enum ReadError {
     NoMessage,
     Exceeded,
@@ -246,6 +253,27 @@ impl FieldReader {
             of => of.nothing(slots),
         });
         Ok(())
+    }
+
+    /// Sets the fields of another reader that have the same values as these, by slot.
+    pub(crate) fn shared_slots(&self, other: &Self, slots: &mut [Option<SharedSlot>]) {
+        for field in &self.fields {
+            let is_same = |one: &&Field| (one.number, one.is_repeated) == (field.number, field.is_repeated);
+            match (&field.of, other.fields.iter().find(is_same).map(|one| &one.of)) {
+                (
+                    FieldType::Scalar { slot, how, absent },
+                    Some(FieldType::Scalar { slot: own, how: own_how, absent: own_absent }),
+                ) if (how, absent) == (own_how, own_absent) => {
+                    if let Some(shared) = slots.get_mut(*slot) {
+                        *shared = Some(SharedSlot { own: *own, scalar: how.scalar() });
+                    }
+                }
+                (FieldType::Message { inner, .. }, Some(FieldType::Message { inner: other, .. })) => {
+                    inner.shared_slots(other, slots);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// If each field has its own.

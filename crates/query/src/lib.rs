@@ -20,6 +20,7 @@ mod condition;
 mod error;
 mod field_reader;
 mod grouping;
+mod index;
 mod lexer;
 mod like;
 pub mod limits;
@@ -39,6 +40,7 @@ mod work;
 
 pub use compile::{Compiled, ENTITY, Source};
 pub use error::{QueryError, QueryErrorKind};
+pub use index::{IndexSchema, IndexSchemaError, RangeEnd, Search, UnknownFields};
 pub use plan::Plan;
 pub use result_merger::{LimitExceeded, MergeError, QueryResult, ResultMerger};
 pub use row::version_of;

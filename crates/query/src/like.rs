@@ -6,6 +6,7 @@
 use crate::error::QueryErrorKind;
 use crate::limits::PATTERN_MAX;
 use crate::pattern::Run;
+use crate::value::Value;
 use crate::work::{Exceeded, Work};
 
 const ESCAPE: char = '\\';
@@ -76,6 +77,23 @@ impl Like {
     /// Canonical, with backslash as the escape character.
     pub(crate) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The characters with which each matching text begins.
+    pub(crate) fn prefix(&self) -> Value<'static> {
+        let (mut prefix, mut is_escaped) = (String::new(), false);
+        for one in self.text.chars() {
+            match one {
+                ESCAPE if !is_escaped => {
+                    is_escaped = true;
+                    continue;
+                }
+                '%' | '_' if !is_escaped => break,
+                one => prefix.push(one),
+            }
+            is_escaped = false;
+        }
+        Value::Text(prefix.into())
     }
 
     pub(crate) fn holds(&self, text: &str, work: &mut Work) -> Result<bool, Exceeded> {

@@ -39,5 +39,17 @@ pub const SIMILAR_MAX: usize = 10_000;
 /// Fields read per entity, and columns of a row.
 pub const COLUMNS_MAX: usize = 1_000;
 
+/// Bytes of a value in an index. Of a longer one the index has the beginning.
+pub const INDEXED_BYTES_MAX: usize = 1024;
+
+/// Indexed fields of a cache, of all its types.
+pub const INDEXED_FIELDS_MAX: usize = 256;
+
+/// Messages within messages whose fields are indexed; as Infinispan's `includeDepth` by default.
+pub const EMBEDDED_DEPTH_MAX: usize = 3;
+
+/// Steps to read the indexed fields of an entity, at each write; beyond it each lookup finds the entity.
+pub const INDEX_STEPS_MAX: u64 = 1024 * 1024;
+
 /// Bytes held by one query at its server.
 pub const HELD_MAX: usize = 64 * 1024 * 1024;

@@ -2,13 +2,13 @@
 
 use crate::condition::Condition;
 use crate::field_reader::{FieldReader, Slot};
+use crate::index::entity;
 use crate::limits::COLUMNS_MAX;
 use crate::plan_codec::{below, count, number, put_number, put_text, text};
 use crate::row::{EXCEEDED, put_one, put_slot};
 use crate::run_length;
 use crate::value::Value;
 use crate::work::{Exceeded, Work};
-use consort_protostream::wire::{MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};
 
 /// A plan of an unknown version matches nothing.
 const FORM: u8 = 1;
@@ -91,19 +91,10 @@ impl Plan {
         Ok(self.condition.holds(&slots, work)?.then_some(slots))
     }
 
-    fn message<'v>(&self, mut value: &'v [u8]) -> Option<&'v [u8]> {
-        let (mut is_of_type, mut message) = (false, None);
-        while !value.is_empty() {
-            match field(&mut value)? {
-                (TYPE_NAME, Raw::Length(name)) => is_of_type = name == self.type_name.as_bytes(),
-                (TYPE_ID, Raw::Varint(id)) => {
-                    is_of_type = self.type_id.is_some_and(|own| u64::from(own) == id);
-                }
-                (MESSAGE, Raw::Length(bytes)) => message = Some(bytes),
-                _ => return None,
-            }
-        }
-        message.filter(|_| is_of_type)
+    fn message<'v>(&self, value: &'v [u8]) -> Option<&'v [u8]> {
+        let (entity, message) = entity(value)?;
+        let is_of_type = entity.is(&self.type_name, self.type_id);
+        is_of_type.then_some(message)
     }
 
     /// Encodes the plan.

@@ -101,6 +101,18 @@ impl Value<'_> {
         }
     }
 
+    pub(crate) const fn scalar(&self) -> Scalar {
+        match self {
+            Self::Int(_) => Scalar::Int,
+            Self::Long(_) => Scalar::Long,
+            Self::Float(_) => Scalar::Float,
+            Self::Double(_) => Scalar::Double,
+            Self::Bool(_) => Scalar::Bool,
+            Self::Text(_) => Scalar::Text,
+            Self::Bytes(_) => Scalar::Bytes,
+        }
+    }
+
     const fn kind(&self) -> u8 {
         match self {
             Self::Int(_) => 0,
@@ -174,11 +186,11 @@ impl From<Wrapped> for Value<'static> {
 }
 
 /// All NaNs are equal and larger than all numbers.
-const fn canonical(number: f64) -> f64 {
+pub(crate) const fn canonical(number: f64) -> f64 {
     if number.is_nan() { f64::NAN } else { number }
 }
 
-const fn canonical_float(number: f32) -> f32 {
+pub(crate) const fn canonical_float(number: f32) -> f32 {
     if number.is_nan() { f32::NAN } else { number }
 }
 

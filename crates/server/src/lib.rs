@@ -44,6 +44,7 @@ mod memory;
 mod metrics;
 mod names;
 mod ops;
+mod query_plans;
 mod reply;
 mod security;
 mod server;

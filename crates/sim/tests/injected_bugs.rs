@@ -85,6 +85,11 @@ fn every_bug_injected_into_local_caches_is_found() {
     is_found(&GridInjectedBug::LOCAL, &grid(WorkloadMix::NONE).with_mode(consort_grid::CacheMode::Local));
 }
 
+#[test]
+fn every_bug_injected_into_indexes_is_found() {
+    is_found(&GridInjectedBug::INDEXES, &grid(WorkloadMix::NONE).without_stores());
+}
+
 fn grid(workload: WorkloadMix) -> consort_sim::grid::Plan {
     consort_sim::grid::Plan::new("tcp.xml", 4).with_workload(workload)
 }

@@ -22,6 +22,7 @@ mod entry;
 mod eviction;
 mod eviction_budget;
 mod expiry;
+mod field_index;
 mod index;
 mod item;
 mod key_hash;
@@ -48,6 +49,10 @@ pub(crate) use bulk_insert::NewEntry;
 pub use cursor::{Chunk, ChunkLimits, Cursor, SegmentGone};
 pub use entry::{Entry, Lifetime};
 pub use expiry::Expiry;
+pub use field_index::{
+    CANDIDATES_MAX, FIELD_VALUE_BYTES, FieldIndexes, FieldLookup, FieldValues, INDEX_ENTRY_BYTES,
+    IndexLookup, IndexedFields, VALUES_PER_ENTRY_MAX,
+};
 pub use outcome::{Expired, Idle, Lookup, Put, Removed, Taken};
 pub use prefetch::PREFETCH_MAX;
 pub use statistics::ContainerStatistics;
@@ -390,9 +395,10 @@ impl Container {
         self.shards.lock(segment).size().len
     }
 
-    /// Bytes of entries and remembered removals.
+    /// Bytes of entries, remembered removals, and indexes by fields.
     pub fn bytes(&self) -> u64 {
-        self.statistics().bounded_bytes() + self.statistics().passive_bytes()
+        let statistics = self.statistics();
+        statistics.bounded_bytes() + statistics.passive_bytes() + statistics.index_bytes()
     }
 
     /// Bytes of a segment.

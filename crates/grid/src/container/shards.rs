@@ -1,10 +1,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use consort_group::Time;
 use consort_memory::ProcessMemory;
 use foldhash::fast::FixedState;
 
+use super::field_index::IndexedFields;
 use super::key_hash::KeyHash;
 use super::statistics::ContainerStatistics;
 use super::table::Table;
@@ -18,6 +19,8 @@ pub(super) struct Shards {
     statistics: ContainerStatistics,
     is_backed: bool,
     memory: Option<ProcessMemory>,
+    /// Those of the segments' indexes, or of the ones that they are about to get.
+    pub(super) fields: RwLock<Option<Arc<dyn IndexedFields>>>,
 }
 
 struct Shard {
@@ -34,6 +37,7 @@ impl Shards {
             statistics: ContainerStatistics::default(),
             is_backed,
             memory: None,
+            fields: RwLock::default(),
         }
     }
 

@@ -15,6 +15,10 @@ pub struct ContainerStatistics {
     passive_bytes: AtomicU64,
     evictions: AtomicU64,
     expirations: AtomicU64,
+    index_entries: AtomicU64,
+    index_bytes: AtomicU64,
+    indexed_walks: AtomicU64,
+    scanned_walks: AtomicU64,
 }
 
 impl ContainerStatistics {
@@ -41,6 +45,31 @@ impl ContainerStatistics {
     /// Expired entries removed here so far.
     pub fn expirations(&self) -> u64 {
         self.expirations.load(Ordering::Relaxed)
+    }
+
+    /// Values in the indexes by fields, and entries with unknown ones.
+    pub fn index_entries(&self) -> u64 {
+        self.index_entries.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the indexes by fields. They count in [`Container::bytes`](super::Container::bytes) and not in the bound.
+    pub fn index_bytes(&self) -> u64 {
+        self.index_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Parts of iterations through segments that an index has answered so far.
+    pub fn indexed_walks(&self) -> u64 {
+        self.indexed_walks.load(Ordering::Relaxed)
+    }
+
+    /// Parts of iterations with functions that have scanned segments with an index so far.
+    pub fn scanned_walks(&self) -> u64 {
+        self.scanned_walks.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_walk(&self, is_indexed: bool) {
+        let walks = if is_indexed { &self.indexed_walks } else { &self.scanned_walks };
+        walks.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Bytes that count in the bound: of entries with values in memory and of remembered removals.
@@ -70,6 +99,8 @@ impl ContainerStatistics {
         add(&self.len, before.len, after.len);
         add(&self.entry_bytes, before.entry_bytes, after.entry_bytes);
         add(&self.removal_bytes, before.removal_bytes, after.removal_bytes);
+        add(&self.index_entries, before.index.entries, after.index.entries);
+        add(&self.index_bytes, before.index.bytes, after.index.bytes);
         if is_backed {
             add(&self.passive, before.passive, after.passive);
             add(&self.passive_bytes, before.passive_bytes, after.passive_bytes);

@@ -1,6 +1,7 @@
 //! The entries of one segment. Every function here runs under the segment's lock.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use consort_group::Time;
@@ -8,6 +9,7 @@ use consort_group::Time;
 use super::cursor::{Budget, Cursor};
 use super::entry::{Deadlines, Entry};
 use super::eviction::Queues;
+use super::field_index::{FieldIndex, IndexSize, IndexedFields};
 use super::index::Index;
 use super::item::{self, Item, Number};
 use super::key_hash::KeyHash;
@@ -61,6 +63,7 @@ pub(super) struct Contents {
     slab: Slab<Stored>,
     timers: Timers,
     queues: Option<Queues>,
+    field_index: Option<Box<FieldIndex>>,
     /// Versions of removals while the segment is received, so that the transfer does not bring removed
     /// entries back: one per key removed and not written since, so at most one per write during a transfer.
     removals: BTreeMap<Box<[u8]>, Version>,
@@ -79,11 +82,12 @@ pub(super) struct TableSize {
     pub(super) removal_bytes: u64,
     pub(super) passive: u64,
     pub(super) passive_bytes: u64,
+    pub(super) index: IndexSize,
 }
 
 impl TableSize {
     pub(super) fn bytes(self) -> u64 {
-        self.entry_bytes + self.removal_bytes + self.passive_bytes
+        self.entry_bytes + self.removal_bytes + self.passive_bytes + self.index.bytes
     }
 }
 
@@ -100,6 +104,7 @@ impl Contents {
             slab: Slab::new(),
             timers: Timers::new(),
             queues: has_bound.then(Queues::new),
+            field_index: None,
             removals: BTreeMap::new(),
             entry_bytes: 0,
             removal_bytes: 0,
@@ -152,6 +157,9 @@ impl Contents {
         if let Some(queues) = self.queues.as_mut().filter(|_| !stored.is_passive()) {
             queues.remove(slot);
         }
+        if let Some(fields) = &mut self.field_index {
+            fields.change(slot, Some(&stored.item), None);
+        }
         self.discount(self.cost_of(&stored), stored.is_passive());
         self.index.shrink();
         Some(stored)
@@ -161,12 +169,21 @@ impl Contents {
         let stored = self.slab.get_mut(slot)?;
         let was = stored.clone();
         stored.item = Item::passive(was.item.key()).numbered(was.item.number());
+        if let Some(fields) = &mut self.field_index {
+            fields.change(slot, Some(&was.item), Some(&stored.item));
+        }
         if let Some(queues) = &mut self.queues {
             queues.remove(slot);
         }
         self.discount(self.cost_of(&was), false);
         self.count(self.cost(was.item.key().len(), 0, was.mortal.is_some()), true);
         Some(was)
+    }
+
+    fn index_new(&mut self, slot: u32) {
+        if let Some(fields) = &mut self.field_index {
+            fields.change(slot, None, self.slab.get(slot).map(|stored| &stored.item));
+        }
     }
 
     fn remember_removal(&mut self, key: &[u8], version: Version) {
@@ -211,6 +228,7 @@ impl Table {
             removal_bytes: contents.removal_bytes,
             passive: contents.passive as u64,
             passive_bytes: contents.passive_bytes,
+            index: contents.field_index.as_ref().map_or_else(IndexSize::default, |fields| fields.size()),
         }
     }
 
@@ -353,6 +371,9 @@ impl Table {
                     contents.timers.cancel(slot, mortal.deadline);
                 }
                 contents.index.moved(hash, slot, SlotAddress::from_bytes(item.first_bytes()));
+                if let Some(fields) = &mut contents.field_index {
+                    fields.change(slot, Some(&stored.item), Some(&item));
+                }
                 stored.item = item.numbered(stored.item.number());
                 stored.version = entry.version;
                 stored.created = entry.created;
@@ -366,6 +387,7 @@ impl Table {
                 let (version, created) = (entry.version, entry.created);
                 let begin = SlotAddress::from_bytes(item.first_bytes());
                 let slot = contents.slab.insert(Stored { item, version, created, mortal });
+                contents.index_new(slot);
                 contents.index.insert(hash, slot, begin);
                 if let Some(queues) = contents.queues.as_mut().filter(|_| !is_passive) {
                     queues.insert(slot, hash);
@@ -446,7 +468,11 @@ impl Table {
         let has_bound = contents.queues.is_some();
         let cost_with = |len: usize| cost(key.len(), len, stored.mortal.is_some(), has_bound);
         let (before, after) = (cost_with(0), cost_with(value.len()));
-        stored.item = Item::new(key, value).numbered(stored.item.number());
+        let number = stored.item.number();
+        let passive = std::mem::replace(&mut stored.item, Item::new(key, value).numbered(number));
+        if let Some(fields) = &mut contents.field_index {
+            fields.change(slot, Some(&passive), Some(&stored.item));
+        }
         contents.index.moved(hash, slot, SlotAddress::from_bytes(stored.item.first_bytes()));
         contents.discount(before, true);
         contents.count(after, false);
@@ -496,7 +522,8 @@ impl Table {
         self.is_readable = false;
         self.inserted += 1;
         self.dropped = self.inserted;
-        let emptied = Contents::new(self.contents.queues.is_some());
+        let mut emptied = Contents::new(self.contents.queues.is_some());
+        emptied.field_index = self.contents.field_index.as_ref().map(|fields| Box::new(fields.emptied()));
         std::mem::replace(&mut self.contents, emptied)
     }
 
@@ -505,6 +532,55 @@ impl Table {
         let contents = self.drop_contents();
         (self.state, self.is_readable) = (state, is_readable);
         contents
+    }
+
+    /// Sets the indexed fields, and returns the previous index.
+    pub(super) fn set_fields(&mut self, fields: Option<Arc<dyn IndexedFields>>) -> Option<Box<FieldIndex>> {
+        let is_empty = self.contents.slab.len() == 0;
+        let index = fields.map(|fields| Box::new(FieldIndex::new(fields, is_empty)));
+        std::mem::replace(&mut self.contents.field_index, index)
+    }
+
+    pub(super) fn field_index(&self) -> Option<&FieldIndex> {
+        self.contents.field_index.as_deref()
+    }
+
+    #[cfg(feature = "injected-bugs")]
+    pub(super) fn inject_bug(&mut self, bug: crate::InjectedBug) {
+        if let Some(fields) = &mut self.contents.field_index {
+            fields.injected_bug = Some(bug);
+        }
+    }
+
+    pub(super) fn build_index(&mut self, entries_max: usize) {
+        let contents = &mut self.contents;
+        if let Some(fields) = &mut contents.field_index {
+            fields.build(&contents.slab, entries_max);
+        }
+    }
+
+    /// Returns whether the segment is the one with which the cursor began.
+    pub(super) fn begin_walk(&self, cursor: &mut Cursor) -> bool {
+        if *cursor == Cursor::START {
+            cursor.before = self.inserted;
+        }
+        self.state != SegmentState::Absent && cursor.before >= self.dropped
+    }
+
+    /// Passes on the entry of a slot, as an iteration with this cursor does. Returns whether the segment is still the same.
+    pub(super) fn visit_slot(&self, mut cursor: Cursor, now: Time, give: impl FnOnce(Visited<'_>)) -> bool {
+        let is_same = self.begin_walk(&mut cursor);
+        let stored = self.contents.slab.get(cursor.slot).filter(|_| is_same);
+        if let Some(stored) = stored.filter(|stored| self.is_given(stored, cursor.before, now)) {
+            give(Visited(stored));
+        }
+        is_same
+    }
+
+    /// An entry that was only idle here is passed on, because another member may have used it.
+    fn is_given(&self, stored: &Stored, before: u64, now: Time) -> bool {
+        let is_gone = if self.is_shared { stored.is_over(now) } else { stored.is_expired(now) };
+        stored.item.number().get() < before && !is_gone
     }
 
     /// Passes on entries that are not expired until the budget is spent or the examined slots reach the
@@ -517,10 +593,7 @@ impl Table {
         prefetch: PrefetchScope,
         give: &mut impl FnMut(Visited<'_>),
     ) -> Walk {
-        if *cursor == Cursor::START {
-            cursor.before = self.inserted;
-        }
-        if self.state == SegmentState::Absent || cursor.before < self.dropped {
+        if !self.begin_walk(cursor) {
             return Walk::Gone;
         }
         let slab = &self.contents.slab;
@@ -537,9 +610,7 @@ impl Table {
             cursor.slot = slot;
             self.fetch_after(slot, prefetch);
             let stored = slab.get(slot).expect("the slot is occupied");
-            // An entry that was only idle here is passed on, because another member may have used it.
-            let is_gone = if self.is_shared { stored.is_over(now) } else { stored.is_expired(now) };
-            if stored.item.number().get() < cursor.before && !is_gone {
+            if self.is_given(stored, cursor.before, now) {
                 if !budget.admit(stored.data_len()) {
                     return Walk::Spent;
                 }

@@ -18,6 +18,7 @@ use consort_cache::{
 use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress, Status};
 use futures_core::Stream;
 use tokio::sync::OnceCell;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::catalog::admin_error::{AdminError, check_cache_name};
@@ -29,6 +30,7 @@ use crate::catalog::cluster_stop::ClusterStop;
 use crate::catalog::counters::{self, Counters};
 use crate::catalog::data_directory::{self, Data};
 use crate::catalog::definition::{self, Definition, DefinitionError};
+use crate::catalog::entity_index::{self, EntityIndex};
 use crate::catalog::failed_caches::FailedCaches;
 use crate::catalog::rebalancing::SharedRebalancing;
 use crate::catalog::registry::{Lifecycle, Registry};
@@ -355,7 +357,10 @@ impl Caches {
         let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
         let transactions =
             if definition.is_transactional { Some(self.transactions().await?.clone()) } else { None };
-        let builder = (self.register_transforms)(self.manager.open_with(definition.settings()));
+        let mut builder = (self.register_transforms)(self.manager.open_with(definition.settings()));
+        if let Some(indexing) = &definition.indexing {
+            builder = builder.indexed_fields(entity_index::fields_for(&*self.types().await, indexing));
+        }
         let (cache, directory) = match (&definition.store, place) {
             (Some(store), Some(place)) => {
                 let data = self.data.as_ref().ok_or(AdminError::NoData)?;
@@ -367,12 +372,41 @@ impl Caches {
             _ => (builder.raw().await?, None),
         };
         let served = ServedCache::of(&self.manager, cache, definition.encoding);
-        let served = ServedCache { transactions, definition: RwLock::new(text.clone()), directory, ..served };
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        let served = open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone();
-        drop(open);
+        let index = definition.indexing.map(|indexing| EntityIndex::new(&indexing, served.cache.index()));
+        let served =
+            ServedCache { transactions, index, definition: RwLock::new(text.clone()), directory, ..served };
+        let served = {
+            let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+            open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone()
+        };
+        // Schemas may have changed while the cache was opened.
+        self.refresh_index(&served, false).await;
         self.failed.forget(name, "is open now");
         Ok(served)
+    }
+
+    /// Returns the task that builds an index after a change of its schemas.
+    async fn refresh_index(&self, served: &ServedCache, is_forced: bool) -> Option<JoinHandle<()>> {
+        let index = served.index.as_ref()?;
+        index.refresh(served.cache.name(), &*self.types().await, is_forced)
+    }
+
+    async fn refresh_indexes(&self) {
+        for (_, served) in self.all() {
+            self.refresh_index(&served, false).await;
+        }
+    }
+
+    /// Builds the index of a cache on this server anew. Those of other servers change with their entries, too.
+    pub(crate) async fn reindex(&self, name: &str) -> Result<(), AdminError> {
+        let served = self.find(name).await?.ok_or_else(|| AdminError::None(name.to_owned()))?;
+        if served.index.is_none() {
+            return Err(AdminError::NotIndexed(name.to_owned()));
+        }
+        match self.refresh_index(&served, true).await {
+            Some(building) => building.await.map_err(|error| AdminError::Failed(error.to_string())),
+            None => Ok(()),
+        }
     }
 
     pub(crate) async fn transactions(&self) -> Result<&Arc<Transactions>, AdminError> {
@@ -615,6 +649,7 @@ impl Caches {
                 schemas.note_change();
             }
             let reconciled = self.reconcile().await;
+            self.refresh_indexes().await;
             let changed = poll_fn(&mut has_changed);
             let continues = match reconciled {
                 Ok(()) if self.failed.len() > 0 => timeout(REOPEN_INTERVAL, changed).await.unwrap_or(true),

@@ -18,6 +18,7 @@ pub(crate) mod counters;
 pub(crate) mod data_directory;
 pub(crate) mod default_cache;
 pub(crate) mod definition;
+pub(crate) mod entity_index;
 pub(crate) mod failed_caches;
 pub(crate) mod login_secret;
 pub(crate) mod predefined;

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::catalog::compute::KeyLocks;
 use crate::catalog::definition;
+use crate::catalog::entity_index::EntityIndex;
 use crate::catalog::schemas::Schemas;
 use crate::media::Encoding;
 use crate::memory::remote_values;
@@ -50,6 +51,7 @@ pub(crate) struct ServedCache {
     pub(crate) encoding: Encoding,
     pub(crate) transactions: Option<Arc<Transactions>>,
     pub(crate) schemas: Option<Schemas>,
+    pub(crate) index: Option<EntityIndex>,
     /// In the form that servers exchange; empty for internal caches.
     pub(crate) definition: RwLock<Bytes>,
     pub(crate) lifespans: DefaultLifetime,
@@ -107,6 +109,7 @@ impl ServedCache {
             encoding,
             transactions,
             schemas,
+            index: None,
             definition,
             lifespans,
             directory,

@@ -48,10 +48,7 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
         },
         "@@cache@reindex" | "@@cache@updateindexschema" => {
             let name = params.get("name").unwrap_or_default();
-            let found = caches.find(&name).await;
-            found.and_then(|found| {
-                Err(if found.is_some() { AdminError::NotIndexed(name) } else { AdminError::None(name) })
-            })
+            caches.reindex(&name).await.map(|()| String::new())
         }
         LOSSES => {
             let name = params.get("name").filter(|name| !name.is_empty());

@@ -7,17 +7,6 @@ use crate::catalog::definition::{FILE_STORES, without_effect};
 /// Reports settings without effect; removes those that a definition by a client could not have.
 pub(super) fn report(label: &str, node: &mut Node, problems: &mut Problems) {
     report_element(label, node, problems);
-    node.children.retain(|child| {
-        let is_indexing = child.name == "indexing";
-        if is_indexing && child.get("enabled").is_none_or(|own| own.value != "false") {
-            let text = format!(
-                "{label}: indexing: there are no indexes; queries scan all entries and have the same results, and full-text \
-                 predicates are refused"
-            );
-            problems.warn(child.place, text);
-        }
-        !is_indexing
-    });
     for child in &mut node.children {
         if child.name == "persistence" {
             let stores = child.children.iter_mut().filter(|store| FILE_STORES.contains(&&store.name[..]));

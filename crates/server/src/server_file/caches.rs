@@ -140,6 +140,7 @@ impl CacheElements {
             if !cache.is_template {
                 access.insert(name.clone(), own_access);
             }
+            leave_out_indexing(name, &label, &mut node, problems);
             let Some(definition) = read_located(name, &label, node, problems) else { continue };
             if definition.store.is_some() {
                 stored.insert(name.clone(), cache.node.place);
@@ -230,6 +231,21 @@ fn merge(mut base: Node, over: Node) -> Node {
     Node { place: over.place, text, ..base }
 }
 
+/// Queries have the same results without an index, so that an index that Infinispan would have is no reason to refuse a cache.
+fn leave_out_indexing(name: &str, label: &str, node: &mut Node, problems: &mut Problems) {
+    let error = |node: &Node| definition::read(name, &element_of(node)).err().map(|error| error.to_string());
+    let Some(at) = node.children.iter().position(|child| child.name == "indexing") else { return };
+    let Some(with) = error(node) else { return };
+    let indexing = node.children.remove(at);
+    if error(node).as_ref() == Some(&with) {
+        return node.children.insert(at, indexing);
+    }
+    let with = with.trim_start_matches("cache configuration: ");
+    let text =
+        format!("{label}: {with}; there is no index, and queries scan all entries with the same results");
+    problems.warn(indexing.place, text);
+}
+
 fn element_of(node: &Node) -> Element {
     Element {
         name: node.name.clone(),
@@ -240,6 +256,7 @@ fn element_of(node: &Node) -> Element {
             .map(|attribute| (attribute.name.clone(), attribute.value.clone()))
             .collect(),
         children: node.children.iter().map(element_of).collect(),
+        text: node.text.clone(),
     }
 }
 
@@ -248,7 +265,8 @@ fn count_parts(node: &Node) -> usize {
 }
 
 fn find_text(node: &Node) -> Option<&Node> {
-    if node.text.is_empty() { node.children.iter().find_map(find_text) } else { Some(node) }
+    let is_empty = node.text.is_empty() || node.name == "indexed-entity";
+    if is_empty { node.children.iter().find_map(find_text) } else { Some(node) }
 }
 
 /// Reads a definition, and reports all its errors, each with the place of its part.

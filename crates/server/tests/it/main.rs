@@ -13,6 +13,7 @@ mod counters;
 mod default_cache;
 mod failed_caches;
 mod http;
+mod indexes;
 mod internal;
 mod iteration;
 mod listeners;

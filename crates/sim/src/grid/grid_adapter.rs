@@ -80,6 +80,7 @@ impl Application for Grid {
         #[cfg(feature = "injected-bugs")]
         if let Some(bug) = grid.injected_bug {
             member.node.inject_bug(bug);
+            member.container.indexes().inject_bug(bug);
         }
         grid.indices.insert(address, node);
         grid.members.push(member);

@@ -251,7 +251,7 @@ fn describe(grid: &Grid) -> String {
 fn run_faults(world: &mut GridWorld, faults: &mut Faults, uptime: Duration) -> Result<(), Broken> {
     let until = world.now + uptime;
     faults.begin_again(world, until);
-    runner::run_faults(world, faults, until, checks::bounds::load)
+    runner::run_faults(world, faults, until, checks::during_faults)
 }
 
 impl Workload for Plan {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::catch_panic::{Panicked, catch_panic};
 use crate::command::{Applied, Fetch, Fetched, Part, PartEnd};
-use crate::container::{ChunkLimits, Cursor};
+use crate::container::{Cursor, IndexLookup};
 use crate::cx::Cx;
 use crate::cx::NodeEvent;
 use crate::cx::computations::Key;
@@ -139,7 +139,10 @@ impl Iterations {
             BatchBuilder::here(0, false).send(shared, cx, &from, fetched);
             return None;
         };
-        match StepWalk::new(shared, store, cx, &loaded).gather(&fetch) {
+        let indexes = shared.container.indexes();
+        let lookup =
+            fetch.transform.as_ref().and_then(|function| indexes.lookup(&function.name, &function.arguments));
+        match StepWalk::new(shared, store, cx, &loaded, lookup).gather(&fetch) {
             Gathering::Missing(missing) => {
                 cx.computations.end(&key);
                 store.load(shared, cx, missing, AwaitingLoad::Fetch { from, fetch });
@@ -178,11 +181,18 @@ struct StepWalk<'a> {
     bytes: usize,
     looks: usize,
     missing: Vec<(Place, Version)>,
+    lookup: Option<IndexLookup>,
 }
 
 impl<'a> StepWalk<'a> {
-    fn new(shared: &'a Shared, store: &'a Store, cx: &'a Cx, loaded: &'a Found) -> Self {
-        Self { shared, store, cx, loaded, bytes: 0, looks: 0, missing: Vec::new() }
+    fn new(
+        shared: &'a Shared,
+        store: &'a Store,
+        cx: &'a Cx,
+        loaded: &'a Found,
+        lookup: Option<IndexLookup>,
+    ) -> Self {
+        Self { shared, store, cx, loaded, bytes: 0, looks: 0, missing: Vec::new(), lookup }
     }
 
     fn gather(mut self, fetch: &Fetch) -> Gathering {
@@ -210,14 +220,15 @@ impl<'a> StepWalk<'a> {
 
     fn gather_segment(&mut self, mut at: Cursor, gathered: &mut LocalBatch) {
         let segment = gathered.segment;
+        let container = &self.shared.container;
+        let Ok(mut walk) = container.begin_walk(segment, &mut at, self.lookup.as_ref()) else { return };
         gathered.end = PartEnd::More;
         while self.looks < LOOKS_MAX && self.bytes < STEP_BYTES && self.missing.len() < LOAD_KEYS {
             if self.missing.is_empty() {
                 gathered.next = Some(at);
             }
             let mut found = None;
-            let limits = ChunkLimits { entries_max: 1, bytes_max: usize::MAX };
-            let next = self.shared.container.visit(segment, at, limits, self.cx.now, |visited| {
+            let next = container.walk_on(segment, at, &mut walk, self.cx.now, |visited| {
                 found = Some((Bytes::copy_from_slice(visited.key()), visited.entry()));
             });
             if let Some(found) = found {

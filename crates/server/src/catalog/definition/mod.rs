@@ -8,6 +8,7 @@ mod alteration;
 mod document;
 mod encoding;
 mod expiration;
+mod indexing;
 mod memory;
 mod partitions;
 mod persistence;
@@ -28,6 +29,7 @@ use crate::limits::{ALIASES_MAX, DEFINITION_BYTES_MAX};
 use crate::media::Encoding;
 use crate::names::is_internal;
 pub(crate) use alteration::{check as check_alteration, with_attribute};
+pub(crate) use indexing::Indexing;
 pub(crate) use persistence::StoreSettings;
 pub use predefined::{CacheDefinitions, CacheDefinitionsError};
 pub(crate) use shown_form::{ShownForm, to_shown, with_aliases};
@@ -91,6 +93,7 @@ pub(crate) struct Definition {
     pub(crate) store: Option<StoreSettings>,
     pub(crate) is_transactional: bool,
     pub(crate) encoding: Encoding,
+    pub(crate) indexing: Option<Indexing>,
     /// Servers store aliases separately, because an alias can move.
     pub(crate) aliases: Option<BTreeSet<String>>,
 }
@@ -168,6 +171,7 @@ fn with_mode(cache: &str, mode: CacheMode) -> Definition {
         store: None,
         is_transactional: false,
         encoding: Encoding::default(),
+        indexing: None,
         aliases: None,
     }
 }
@@ -217,6 +221,7 @@ pub(crate) fn read(cache: &str, element: &Element) -> Result<Definition> {
         match &child.name[..] {
             "encoding" => definition.encoding = encoding::read(child)?,
             "expiration" => definition.lifetime = expiration::read(child)?,
+            "indexing" => definition.indexing = indexing::read(child)?,
             "locking" => transactions::read_locking(child)?,
             "memory" => definition.memory = memory::read(child)?,
             "partition-handling" => partitions::read(child, &mut definition.config)?,
@@ -230,7 +235,22 @@ pub(crate) fn read(cache: &str, element: &Element) -> Result<Definition> {
         let why = "a transaction completes when all owners have its writes; mode has to be SYNC";
         return Err(element.refused("mode", "ASYNC together with transactions", why));
     }
+    check_indexing(&definition)?;
     Ok(definition)
+}
+
+fn check_indexing(definition: &Definition) -> Result<()> {
+    if definition.indexing.is_none() {
+        return Ok(());
+    }
+    if definition.config.mode == CacheMode::Invalidation {
+        let why = "a server has only the entries that it has put, so that a query does not find the others";
+        return Err(refused("indexing of invalidation-cache", why));
+    }
+    if !definition.encoding.is_queried() {
+        return Err(refused("indexing", "the values have to be application/x-protostream"));
+    }
+    Ok(())
 }
 
 fn apply_attribute(
@@ -311,7 +331,6 @@ fn read_state_transfer(element: &Element) -> Result<()> {
 fn read_disabled(element: &Element) -> Result<()> {
     let why = match &element.name[..] {
         "groups" => "groups need Java classes, which cannot be run",
-        "indexing" => "there are no indexes; queries scan all entries",
         "security" => "roles belong to users and apply to all caches (docs/security.md)",
         _ => "tracing cannot be configured by cache",
     };
@@ -498,8 +517,8 @@ pub(in crate::catalog::definition) mod tests {
             (r#"<state-transfer mine="1"/>"#, "mine of state-transfer"),
             (r#"<groups enabled="true"/>"#, "groups: groups need Java classes"),
             (r#"<groups><grouper class="org.acme.Mine"/></groups>"#, "groups"),
-            (r#"<indexing/>"#, "indexing: there are no indexes"),
-            (r#"<indexing enabled="true"><indexed-entities/></indexing>"#, "indexing"),
+            (r#"<indexing indexing-mode="manual"/>"#, "indexing-mode of indexing cannot be manual"),
+            (r#"<indexing><key-transformers/></indexing>"#, "key-transformers of indexing"),
             (r#"<security><authorization roles="admin"/></security>"#, "security: roles belong to users"),
             (r#"<security><authorization enabled="true"/></security>"#, "security"),
             (r#"<tracing enabled="true"/>"#, "tracing"),

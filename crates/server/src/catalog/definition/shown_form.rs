@@ -72,17 +72,18 @@ fn element(out: &mut String, depth: usize, tag: &str, name: Option<&str>, conten
         let _ = write!(out, " name=\"{}\"", escaped(name));
     }
     for (attribute, value) in members() {
-        if let Some(text) = scalar(value) {
+        if let Some(text) = scalar(attribute, value) {
             let _ = write!(out, " {attribute}=\"{}\"", escaped(&text));
         }
     }
-    if members().all(|(_, value)| scalar(value).is_some()) {
+    if members().all(|(name, value)| scalar(name, value).is_some()) {
         out.push_str("/>\n");
         return;
     }
     out.push_str(">\n");
-    for (tag, value) in members().filter(|(_, value)| scalar(value).is_none()) {
+    for (tag, value) in members().filter(|(name, value)| scalar(name, value).is_none()) {
         match value {
+            Value::Array(all) if tag == ENTITIES => entities(out, depth + 1, all),
             Value::Array(all) => all.iter().for_each(|one| element(out, depth + 1, tag, None, one)),
             value => element(out, depth + 1, tag, None, value),
         }
@@ -90,11 +91,25 @@ fn element(out: &mut String, depth: usize, tag: &str, name: Option<&str>, conten
     let _ = writeln!(out, "{indent}</{tag}>");
 }
 
-/// A list of names, such as aliases, is one attribute.
-fn scalar(value: &Value) -> Option<String> {
+const ENTITIES: &str = "indexed-entities";
+
+fn entities(out: &mut String, depth: usize, names: &[Value]) {
+    let (indent, within) = ("  ".repeat(depth), "  ".repeat(depth + 1));
+    let _ = writeln!(out, "{indent}<{ENTITIES}>");
+    for name in names.iter().filter_map(Value::as_str) {
+        let _ = writeln!(out, "{within}<indexed-entity>{}</indexed-entity>", escaped(name));
+    }
+    let _ = writeln!(out, "{indent}</{ENTITIES}>");
+}
+
+/// A list of names, such as aliases, is one attribute; that of indexed entities has an element for each.
+fn scalar(name: &str, value: &Value) -> Option<String> {
     match value {
         Value::Object(_) => None,
-        Value::Array(all) => all.iter().map(scalar).collect::<Option<Vec<_>>>().map(|all| all.join(" ")),
+        Value::Array(_) if name == ENTITIES => None,
+        Value::Array(all) => {
+            all.iter().map(|one| scalar("", one)).collect::<Option<Vec<_>>>().map(|all| all.join(" "))
+        }
         Value::String(text) => Some(text.clone()),
         other => Some(other.to_string()),
     }
@@ -123,7 +138,7 @@ mod tests {
     use super::*;
 
     /// Each setting that a definition has, as `every_setting_is_stored` lists them, and some together.
-    const DEFINITIONS: [&str; 9] = [
+    const DEFINITIONS: [&str; 11] = [
         r#"{"distributed-cache": {"mode": "ASYNC", "memory": {"max-size": "1MB", "when-full": "EXCEPTION"}}}"#,
         r#"{"replicated-cache": {"expiration": {"lifespan": "10s", "max-idle": 7}, "memory": {"max-count": 7}}}"#,
         r#"{"distributed-cache": {"owners": 3, "segments": 20, "partition-handling": {"when-split": "DENY_READ_WRITES",
@@ -136,6 +151,8 @@ mod tests {
         r#"{"distributed-cache": {"encoding": {"key": {"media-type": "text/plain; charset=UTF-16"},
             "value": {"media-type": "application/json"}}}}"#,
         r#"{"invalidation-cache": {}}"#,
+        r#"{"local-cache": {"indexing": {}}}"#,
+        r#"{"local-cache": {"indexing": {"indexed-entities": ["shop.Book", "shop.Maker"]}}}"#,
     ];
 
     #[test]

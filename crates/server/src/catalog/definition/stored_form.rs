@@ -4,7 +4,7 @@ use consort_cache::{CacheConfig, CacheMode, Limit, MemoryBound, WhenFull};
 use serde_json::{Value, json};
 
 use super::partitions::{MERGE_POLICIES, WHEN_SPLIT};
-use super::{Definition, DefinitionError, Result, from_text, read, tree};
+use super::{Definition, DefinitionError, Indexing, Result, from_text, read, tree};
 
 /// The directory of the store, only in stored definitions.
 const PLACE: &str = "place";
@@ -49,6 +49,7 @@ pub(super) fn to_json(definition: &Definition) -> Value {
         store,
         is_transactional,
         encoding,
+        indexing,
         // Aliases are stored separately.
         aliases: _,
     } = definition;
@@ -100,6 +101,12 @@ pub(super) fn to_json(definition: &Definition) -> Value {
     if *is_transactional {
         settings["transaction"] = json!({"mode": "NON_XA"});
     }
+    if let Some(Indexing { entities }) = indexing {
+        settings["indexing"] = json!({"enabled": true});
+        if !entities.is_empty() {
+            settings["indexing"]["indexed-entities"] = entities.iter().cloned().collect();
+        }
+    }
     for (part, media_type) in ["key", "value"].into_iter().zip(encoding.media_types()) {
         if let Some(media_type) = media_type {
             settings["encoding"][part]["media-type"] = media_type.to_string().into();
@@ -138,6 +145,7 @@ mod tests {
             r#"{"expiration": {"lifespan": 1, "max-idle": 2}}"#,
             r#"{"partition-handling": {"when-split": "ALLOW_READ_WRITES", "merge-policy": "REMOVE_ALL"}}"#,
             r#"{"partition-handling": {"when-split": "DENY_READ_WRITES", "merge-policy": "PREFERRED_ALWAYS"}}"#,
+            r#"{"indexing": {"indexed-entities": ["a.B", "c.D"]}}"#,
             r#"{"persistence": {"passivation": true, "file-store": {"purge": true}}}"#,
             r#"{"persistence": {"file-store": {"preload": true, "data": {"sync-writes": true}, "write-behind": {}}}}"#,
         ] {

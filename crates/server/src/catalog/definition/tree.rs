@@ -18,12 +18,15 @@ pub(crate) struct Element {
     pub(crate) written: String,
     pub(crate) attributes: Vec<(String, String)>,
     pub(crate) children: Vec<Self>,
+    /// Only XML has some.
+    pub(crate) text: String,
 }
 
 impl Element {
     fn new(written: &str) -> Self {
         let (attributes, children) = (Vec::new(), Vec::new());
-        Self { name: hyphenated(written), written: written.to_owned(), attributes, children }
+        let text = String::new();
+        Self { name: hyphenated(written), written: written.to_owned(), attributes, children, text }
     }
 
     /// Drops the enclosing elements: the container and the cache's name.
@@ -176,6 +179,13 @@ fn parse_xml(text: &str) -> Result<Element> {
             }
             Event::Empty(start) => Some(from_start_tag(&start)?),
             Event::End(_) => open.pop(),
+            Event::Text(text) => {
+                open.iter_mut()
+                    .next_back()
+                    .into_iter()
+                    .for_each(|element| element.text.push_str(text.trim()));
+                continue;
+            }
             Event::Eof => break,
             _ => continue,
         };

@@ -160,6 +160,54 @@ const PERSISTENCE: &[WithoutEffect] = &[
     setting("connection-interval", Duration, &[], NO_CONNECTIONS),
 ];
 
+const IN_MEMORY: &str = "indexes are in memory, within the segments of the cache";
+const IN_STEP: &str = "an index changes with each entry";
+
+const INDEXING: &[WithoutEffect] = &[
+    setting("storage", OneOf(&[("filesystem", ()), ("local-heap", ())]), &["local-heap"], IN_MEMORY),
+    setting("path", Text, &[], IN_MEMORY),
+    setting(
+        "startup-mode",
+        OneOf(&[
+            ("none", ()),
+            ("purge", ()),
+            ("reindex", ()),
+            ("auto", ()),
+            ("NONE", ()),
+            ("PURGE", ()),
+            ("REINDEX", ()),
+            ("AUTO", ()),
+        ]),
+        &["reindex", "auto", "REINDEX", "AUTO"],
+        "an index is built while its entries are loaded",
+    ),
+    setting("use-java-embedded-entities", Flag, &["false"], "no Java classes are loaded"),
+];
+
+const INDEX_READER: &[WithoutEffect] = &[setting("refresh-interval", Duration, &["0"], IN_STEP)];
+
+const INDEX_WRITER: &[WithoutEffect] = &[
+    setting("thread-pool-size", Integer, &[], IN_STEP),
+    setting("queue-count", Integer, &[], IN_STEP),
+    setting("queue-size", Integer, &[], IN_STEP),
+    setting("commit-interval", Duration, &[], IN_STEP),
+    setting("ram-buffer-size", Integer, &[], IN_STEP),
+    setting("max-buffered-entries", Integer, &[], IN_STEP),
+    setting("low-level-trace", Flag, &["false"], IN_STEP),
+];
+
+const INDEX_MERGE: &[WithoutEffect] = &[
+    setting("max-entries", Integer, &[], IN_MEMORY),
+    setting("factor", Integer, &[], IN_MEMORY),
+    setting("min-size", Integer, &[], IN_MEMORY),
+    setting("max-size", Integer, &[], IN_MEMORY),
+    setting("max-forced-size", Integer, &[], IN_MEMORY),
+    setting("calibrate-by-deletes", Flag, &["true"], IN_MEMORY),
+];
+
+const INDEX_SHARDING: &[WithoutEffect] =
+    &[setting("shards", Integer, &[], "each segment of the cache has an index of its own")];
+
 const STORE: &[WithoutEffect] = &[
     setting("segmented", Flag, &["true"], LAYOUT),
     setting("max-batch-size", Decimal, &[], "writes are combined as they arrive"),
@@ -192,6 +240,11 @@ const TABLES: &[(&str, &[WithoutEffect])] = &[
     ("transaction", TRANSACTION),
     ("persistence", PERSISTENCE),
     (ANY_STORE, STORE),
+    ("indexing", INDEXING),
+    ("index-reader", INDEX_READER),
+    ("index-writer", INDEX_WRITER),
+    ("index-merge", INDEX_MERGE),
+    ("index-sharding", INDEX_SHARDING),
     ("index", STORE_INDEX),
     ("data", STORE_DATA),
     ("write-behind", WRITE_BEHIND),
@@ -240,6 +293,17 @@ pub(crate) mod tests {
                 let store = format!("<persistence><file-store><{element} {set}/></file-store></persistence>");
                 (String::new(), store)
             }
+            "index-reader" | "index-writer" | "index-sharding" => (
+                String::new(),
+                format!("<indexing><{element} {set}/></indexing><persistence><file-store/></persistence>"),
+            ),
+            "index-merge" => {
+                let merge = format!("<index-writer><index-merge {set}/></index-writer>");
+                (
+                    String::new(),
+                    format!("<indexing>{merge}</indexing><persistence><file-store/></persistence>"),
+                )
+            }
             "write-behind" => {
                 let behind = format!("<write-behind modification-queue-size=\"7\" {set}/>");
                 (String::new(), format!("<persistence><file-store>{behind}</file-store></persistence>"))
@@ -286,10 +350,15 @@ pub(crate) mod tests {
         let store = "<persistence><file-store/></persistence>";
         let plain = from_text("c", &format!("<distributed-cache>{store}</distributed-cache>")).unwrap();
         let behind = from_text("c", &cache_with("write-behind", "fail-silently", "false")).unwrap();
-        assert!(plain != behind && all().count() > 40);
+        let indexed = from_text("c", &cache_with("index-writer", "queue-size", "7")).unwrap();
+        assert!(plain != behind && plain != indexed && all().count() > 40);
         for (element, setting, other, wrong) in all() {
             let read = |value: &str| from_text("c", &cache_with(element, setting.attribute, value));
-            let expected = if element == "write-behind" { &behind } else { &plain };
+            let expected = match element {
+                "write-behind" => &behind,
+                "indexing" | "index-reader" | "index-writer" | "index-merge" | "index-sharding" => &indexed,
+                _ => &plain,
+            };
             for value in setting.agreeing.iter().chain([&other]) {
                 let found = read(value);
                 assert_eq!(found.as_ref(), Ok(expected), "{} of {element}: {value}", setting.attribute);

@@ -40,6 +40,27 @@ const CACHE_METRICS: &[CacheMetric] = &[
         "Entries that are only in this server's store.",
         |_, it| Some(it.cache.passive_len()),
     ),
+    (
+        Kind::Gauge,
+        "consort_cache_index_entries",
+        "Values in this server's index of the cache, and entries with unknown ones.",
+        |_, it| Some(it.index.as_ref()?.index.entries()),
+    ),
+    (Kind::Gauge, "consort_cache_index_bytes", "Bytes of this server's index of the cache.", |_, it| {
+        Some(it.index.as_ref()?.index.bytes())
+    }),
+    (
+        Kind::Counter,
+        "consort_cache_index_lookups",
+        "Parts of queries that this server's index has answered, for a segment each.",
+        |_, it| Some(it.index.as_ref()?.index.walks().0),
+    ),
+    (
+        Kind::Counter,
+        "consort_cache_index_scans",
+        "Parts of queries that have scanned a segment of an indexed cache on this server.",
+        |_, it| Some(it.index.as_ref()?.index.walks().1),
+    ),
     (Kind::Gauge, "consort_cache_members", "Servers that have the cache open.", |_, it| {
         it.with_topology(|topology| topology.members.len() as u64)
     }),

@@ -6,15 +6,12 @@ use consort_hotrod::Metadata;
 use consort_hotrod::ops::iteration::{Start, Values};
 use consort_query::{Compiled, Exceeded};
 
-use super::{factory, plans};
+use super::factory;
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 use crate::ops::filter::{ITERATION_QUERY, take_metadata, with_metadata};
+use crate::query_plans::{ROWS, ROWS_WITH_METADATA, plan};
 use crate::reply::Refusal;
-
-/// The transforms from an entity to its row: without the entry's metadata, and with it.
-const ROWS: &str = plans::ROWS;
-const ROWS_WITH_METADATA: &str = "query-rows-with-metadata";
 
 #[derive(Debug)]
 pub(crate) struct IterationQuery {
@@ -58,7 +55,7 @@ impl IterationQuery {
 
 pub(super) fn register(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     cache.costly_transform(ROWS_WITH_METADATA, |_, entry, plan_bytes| {
-        let row = plans::plan(plan_bytes)?.row(&entry.value, entry.version.0)?;
+        let row = plan(plan_bytes)?.row(&entry.value, entry.version.0)?;
         with_metadata(entry, &row)
     })
 }

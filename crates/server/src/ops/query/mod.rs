@@ -6,7 +6,6 @@ mod iterations;
 mod json;
 mod listeners;
 mod owner;
-mod plans;
 mod run;
 
 use std::sync::Arc;

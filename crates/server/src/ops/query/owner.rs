@@ -1,9 +1,7 @@
 use bytes::Bytes;
 use consort_cache::CacheBuilder;
 
-use super::plans::{ROWS, plan};
-
-pub(super) const PARTS: &str = "query-parts";
+use crate::query_plans::{PARTS, ROWS, plan};
 
 pub(crate) fn register(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     let cache = super::iterations::register(cache).costly_transform(ROWS, |_, entry, plan_bytes| {

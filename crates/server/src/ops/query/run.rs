@@ -7,13 +7,12 @@ use consort_cache::{Change, Condition, EntryStream, Segment, Version, Write};
 use consort_hotrod::Flags;
 use consort_query::{Compiled, Exceeded, MergeError, Plan, QueryResult, ResultMerger, Source};
 
-use super::owner::PARTS;
-use super::plans::ROWS;
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 use crate::compute_pool::offload_if_large;
 use crate::limits::CONCURRENT_DELETES;
 use crate::memory::responses::{ResponseReservation, Responses};
+use crate::query_plans::{PARTS, ROWS};
 use crate::reply::Refusal;
 
 impl From<MergeError> for Refusal {

@@ -14,6 +14,7 @@
 //! | entries from before a clear are gone after it | [`clears`] |
 //! | no operation returns an expired entry, and expired entries leave memory | [`expiry`] |
 //! | all members find entries in use, and none finds idle ones | [`idle`] |
+//! | lookups in indexes find the entries that a scan finds, at each owner at any time | [`indexes`] |
 //! | operations end in time; finished state is forgotten | [`bounds`] |
 //!
 //! The first four do not hold if partitions have gone on without each other, which `AllowReadWrites` allows;
@@ -26,6 +27,7 @@ mod contents;
 mod counters;
 pub(super) mod expiry;
 mod idle;
+pub(super) mod indexes;
 pub(super) mod invalidation;
 pub(super) mod iterations;
 mod linear;
@@ -45,11 +47,17 @@ use super::history::Operation;
 use super::keys::Kind;
 use crate::checks::Broken;
 
+pub(super) fn during_faults(world: &GridWorld) -> Result<(), Broken> {
+    bounds::load(world)?;
+    indexes::check(world)
+}
+
 pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
     let grid = &world.app;
     crate::checks::proofs(&world.nodes)?;
     bounds::deadlines(world, &grid.history)?;
     grid.stores.iter().try_for_each(super::Stores::check)?;
+    indexes::check_built(world)?;
     iterations::all(world)?;
     listeners::all(world)?;
     let mut by_key: BTreeMap<&Bytes, Vec<&Operation>> = BTreeMap::new();

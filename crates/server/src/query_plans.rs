@@ -1,9 +1,18 @@
+//! Functions by which owners run queries, and their plans.
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use consort_query::Plan;
 
-pub(super) const ROWS: &str = "query-rows";
+/// The transform from an entity to its row.
+pub(crate) const ROWS: &str = "query-rows";
+
+/// As [`ROWS`], with the entry's metadata.
+pub(crate) const ROWS_WITH_METADATA: &str = "query-rows-with-metadata";
+
+/// The reduction of entities to a part of a result.
+pub(crate) const PARTS: &str = "query-parts";
 
 type CachedPlan = (Box<[u8]>, Option<Rc<Plan>>);
 
@@ -13,7 +22,7 @@ thread_local! {
 }
 
 /// `None` if another version of this program has written the plan.
-pub(super) fn plan(bytes: &[u8]) -> Option<Rc<Plan>> {
+pub(crate) fn plan(bytes: &[u8]) -> Option<Rc<Plan>> {
     LAST.with_borrow_mut(|last| match last {
         Some((of, plan)) if **of == *bytes => plan.clone(),
         last => {

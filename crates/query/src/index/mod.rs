@@ -1,0 +1,13 @@
+//! Indexes: the indexed fields of entities ([`IndexSchema`]), their values in an order of bytes, and the search in an index that
+//! finds all entities of a query ([`Search`]).
+
+mod annotations;
+mod lookup;
+mod ordered;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+pub use lookup::{RangeEnd, Search};
+pub(crate) use schema::entity;
+pub use schema::{IndexSchema, IndexSchemaError, UnknownFields};
