@@ -11,6 +11,9 @@ pub(crate) fn introduction(channel: &Channel) -> String {
     format!("-- local: {} ({})\n-- view: {}", channel.name(), channel.address(), Escaped(channel.view_text()))
 }
 
+/// The default name.
+pub(crate) const CLUSTER: &str = "consort";
+
 /// Which cluster to join, and how.
 #[derive(Args, Clone)]
 pub(crate) struct Join {
@@ -18,7 +21,7 @@ pub(crate) struct Join {
     #[arg(long, aliases = ["cfg", "props"], value_name = "FILE", default_value = "tcp.xml")]
     pub(crate) config: String,
     /// Name of the cluster
-    #[arg(long, value_name = "NAME", default_value = "consort", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", default_value = CLUSTER, value_parser = NonEmptyStringValueParser::new())]
     pub(crate) cluster: String,
     /// Name of this member; without it, the host's name and a number
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]

@@ -79,6 +79,7 @@ pub const TARGETS: &[Target] = &[
         wire::socket_address_lists,
     ),
     reads("method-call", "calls of RpcDispatcher", wire::method_call, wire::method_calls),
+    reads("uperf-call", "calls of JGroups' UPerf", wire::uperf_call, wire::uperf_calls),
     reads("primitive", "return values of calls", wire::primitive, wire::primitives),
     reads("exception", "failures of state transfer and of calls", wire::exception, wire::exceptions),
     reads(

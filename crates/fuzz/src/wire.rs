@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use bytes::{Bytes, BytesMut};
 use consort_group::wire::{self, Bulk, Packet, WireError};
-use consort_group::{Address, Message, Object, Payload, PhysAddr, ProtocolId};
+use consort_group::{Address, Message, Object, Payload, PhysAddr, Primitive, ProtocolId};
 
 use crate::bounds::bounded;
 use crate::seen::Seen;
@@ -389,6 +389,41 @@ pub(crate) fn method_calls() -> Vec<Vec<u8>> {
     let magic = consort_group::MagicId::METHOD_CALL.0.to_be_bytes();
     let calls = lines("09").filter(|(name, _)| *name != "objmsg");
     calls.map(|(_, bytes)| [&[50, 1], &magic[..], &bytes].concat()).collect()
+}
+
+/// Calls of UPerf, and its settings.
+pub(crate) fn uperf_call(bytes: &[u8]) -> Seen {
+    let wrapped = || Payload::Object(Box::new(Object::Serialized(Some(Bytes::copy_from_slice(bytes)))));
+    let (call, peak) = bounded(bytes.len(), || wire::decode_uperf_call(&wrapped()));
+    if let Ok(call) = &call {
+        let encoded = Payload::Object(Box::new(wire::encode_uperf_call(call)));
+        let second = wire::decode_uperf_call(&encoded);
+        let second = second.unwrap_or_else(|error| panic!("the written call is not read: {error}"));
+        assert!(is_same(call, &second), "{call:?}\nbecame\n{second:?}");
+    }
+    let (config, peak_of_config) = bounded(bytes.len(), || wire::decode_uperf_config(&wrapped()));
+    Seen::one(call.is_ok() || config.is_ok(), peak.max(peak_of_config))
+}
+
+pub(crate) fn uperf_calls() -> Vec<Vec<u8>> {
+    use wire::{UperfCall, UperfResults, UperfTimes};
+    let member = Address::random(&mut consort_group::Rng::new(1));
+    let times = Some(UperfTimes { min: 1.0, mean: 2.0, max: 3.0 });
+    let results =
+        UperfResults { gets: 1, puts: 300, milliseconds: 70_000, get_times: times, put_times: None };
+    let calls = [
+        UperfCall::Start(member.clone()),
+        UperfCall::GetConfig,
+        UperfCall::Set { name: "time".to_owned(), value: Primitive::Int(5) },
+        UperfCall::AcceptResults { member, results: Some(results) },
+    ];
+    let settings = wire::encode_uperf_config(&[("oob", Primitive::Boolean(true))]);
+    let objects = calls.iter().map(wire::encode_uperf_call).chain([settings]);
+    let bytes = objects.filter_map(|object| match object {
+        Object::Serialized(bytes) => bytes,
+        _ => None,
+    });
+    bytes.map(|bytes| bytes.to_vec()).collect()
 }
 
 pub(crate) fn primitive(bytes: &[u8]) -> Seen {

@@ -54,6 +54,7 @@ targets! {
     address_lists_hold: "address-list", INPUTS;
     socket_addresses_hold: "socket-addresses", INPUTS;
     method_calls_hold: "method-call", INPUTS;
+    calls_of_uperf_hold: "uperf-call", INPUTS;
     primitives_hold: "primitive", INPUTS;
     exceptions_hold: "exception", INPUTS;
     frames_of_fd_sock2_hold: "fd-sock-frame", INPUTS;

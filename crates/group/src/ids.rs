@@ -78,6 +78,12 @@ impl MagicId {
     pub const OBJECT_WRAPPER_PRIMITIVE: Self = Self(21);
     pub const MILLIS_ADDRESS: Self = Self(22);
 
+    /// Classes of JGroups' performance tests, which register them as applications do.
+    pub const PERF_GET_CALL: Self = Self(1040);
+    pub const PERF_PUT_CALL: Self = Self(1041);
+    pub const PERF_RESULTS: Self = Self(1042);
+    pub const PERF_CONFIG: Self = Self(1043);
+
     pub const FD_SOCK: Self = Self(51);
     pub const FRAG: Self = Self(52);
     pub const PING: Self = Self(53);

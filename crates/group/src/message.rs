@@ -194,6 +194,22 @@ pub enum Object {
     Primitive(Primitive),
     /// 20: another object's bytes; SERIALIZED is set. `None`: a null buffer.
     Serialized(Option<Bytes>),
+    /// 1040: a read of JGroups' UPerf.
+    PerfGet {
+        /// The method's number.
+        method: i16,
+        /// The key.
+        key: i32,
+    },
+    /// 1041: a write of JGroups' UPerf.
+    PerfPut {
+        /// The method's number.
+        method: i16,
+        /// The key.
+        key: i32,
+        /// The value.
+        value: Bytes,
+    },
 }
 
 /// A message's payload, by the wire's types.

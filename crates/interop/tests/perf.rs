@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use consort_interop::{Tool, in_own_network};
+use consort_interop::{Setting, Tool, in_own_network};
+use serde_json::Value;
 
 /// A member with a menu, small values everywhere so that all of it is quick.
 fn with_menu(options: &[&str]) -> Tool {
@@ -299,5 +300,58 @@ fn the_demo_of_the_grid_loses_nothing() {
         demo.wait_for(&["after, three members"]);
         demo.wait_for(&["0 operations have failed"]);
         demo.wait_for_end();
+    });
+}
+
+const UPERF: &str = "org.jgroups.tests.perf.UPerf";
+
+/// Members of UPerf in Java and of Consort: either kind starts a test, in which all call each other.
+#[test]
+fn members_of_jgroups_uperf_and_consort_measure_each_other() {
+    in_own_network("members_of_jgroups_uperf_and_consort_measure_each_other", async {
+        let setting = Setting::new("tcp.xml");
+        let props = setting.config.display().to_string();
+        let java = |name: &str, options: &[&str]| {
+            let mut member =
+                Tool::java(&setting, UPERF, &[&["-props", &props, "-name", name], options].concat());
+            member.wait_for(&["** view:", name]);
+            member
+        };
+        let mut members = vec![java("A", &["-nohup"]), java("B", &["-nohup"])];
+        let load = ["--threads=5", "--time=2", "--size=500", "--oob=false"];
+        let options = ["uperf", "--jgroups", "--start-none", "--members=3", "--name=C", "--json"];
+        let mut own = Tool::consort_member(&setting, &[&options[..], &load].concat());
+        let results: Value = serde_json::from_str(&own.wait_for(&["{"])).expect("JSON");
+        own.wait_for_end();
+        assert_eq!(results["errors"], 0, "{results}");
+        let rows = results["members"].as_array().expect("rows");
+        let mut names: Vec<&str> = rows.iter().filter_map(|row| row["member"].as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["A", "B", "C"]);
+        for row in rows {
+            for figure in ["reqs_sec", "gets", "puts", "get_us", "put_us"] {
+                assert!(row[figure].as_f64().is_some_and(|value| value > 0.0), "{figure} of {row}");
+            }
+        }
+        // A Java member has the settings of the first one, which Consort's member has set, and Consort's member calls with them.
+        let mut taking_part =
+            Tool::consort_member(&setting, &["uperf", "--jgroups", "--join-only", "--name=D"]);
+        let mut starter = java("E", &[]);
+        assert!(starter.output.iter().any(|line| line.contains("Fetched config")), "{:?}", starter.output);
+        starter.type_line("1");
+        starter.wait_for(&["running for 2 seconds"]);
+        starter.wait_for(&["Results:"]);
+        let mut rows = String::new();
+        for _ in 0..4 {
+            rows += &starter.wait_for(&["reqs/sec (", "get RTT"]);
+            rows += "\n";
+        }
+        for name in ["A", "B", "D", "E"] {
+            assert!(rows.contains(&format!("{name}: ")), "{name}: {rows}");
+        }
+        assert!(!rows.contains(" 0.00 reqs/sec"), "{rows}");
+        starter.type_line("X");
+        taking_part.wait_for_end();
+        members.iter_mut().chain([&mut starter]).for_each(Tool::wait_for_end);
     });
 }

@@ -16,7 +16,7 @@ use crate::join::{Join, introduction};
 use crate::shutdown::end_of_input;
 
 /// Other than JGroups' 7800, so that a test does not disturb other clusters.
-const FIRST_PORT: u16 = 17_800;
+pub(super) const FIRST_PORT: u16 = 17_800;
 
 /// Dropping it ends the members that were started.
 pub(crate) struct Cluster<W> {
@@ -122,12 +122,22 @@ pub(crate) fn start_others(
     join: &Join,
     names: impl Iterator<Item = String>,
 ) -> anyhow::Result<Others> {
+    start_others_with(test, &[], join, names)
+}
+
+pub(super) fn start_others_with(
+    test: &str,
+    options: &[&str],
+    join: &Join,
+    names: impl Iterator<Item = String>,
+) -> anyhow::Result<Others> {
     let program = std::env::current_exe().context("where is this program?")?;
     let mut others = Others(Vec::new());
     for name in names {
         let child = Command::new(&program)
             .arg(test)
             .args(["--join-only", "--with-parent"])
+            .args(options)
             .args(join.arguments(&name))
             // With us it ends, and with it the member, also before it has met us.
             .stdin(Stdio::piped())

@@ -2,6 +2,7 @@
 
 mod cluster;
 pub(crate) mod grid;
+mod jgroups;
 pub(crate) mod member;
 mod menu;
 pub(crate) mod mperf;
@@ -58,6 +59,9 @@ pub(crate) struct Common {
 }
 
 pub(crate) async fn run_uperf(mut test: Uperf) -> anyhow::Result<ExitCode> {
+    if test.jgroups {
+        return jgroups::run(test).await;
+    }
     let cluster =
         Cluster::assemble("uperf", &mut test.common, Arc::<Caller>::default(), IgnoringReceiver).await?;
     let Some(cluster) = cluster else { return Ok(ExitCode::SUCCESS) };

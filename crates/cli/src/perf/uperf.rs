@@ -37,6 +37,9 @@ use crate::terminal::Escaped;
     consort uperf --start-none --members 3\n\n\
     Example, as JGroups' UnicastTestRpcDist counts:\n  \
     consort uperf --threads 25 --requests 20000\n\n\
+    Example, with two members of JGroups' UPerf (java … org.jgroups.tests.perf.UPerf\n\
+    -nohup) on this host:\n  \
+    consort uperf --jgroups --start-none --members 3 --bind 127.0.0.1\n\n\
     Example, by hand:\n  \
     consort uperf --menu")]
 pub(crate) struct Uperf {
@@ -54,6 +57,10 @@ pub(crate) struct Uperf {
     /// End when every member has made this many calls, instead of after --time; no warm-up
     #[arg(long, value_name = "N", conflicts_with_all = ["time", "warmup", "menu"], value_parser = range::count)]
     requests: Option<u64>,
+    /// Speak with members of JGroups' UPerf, which also start tests: --cluster is uperf by default, and there is no warm-up. --time
+    /// is in whole seconds
+    #[arg(long, conflicts_with_all = ["menu", "requests", "warmup"])]
+    pub(super) jgroups: bool,
     /// Open a menu instead of measuring once
     #[arg(long, visible_alias = "interactive", conflicts_with_all = ["join_only", "json"])]
     pub(super) menu: bool,

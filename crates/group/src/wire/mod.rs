@@ -19,6 +19,7 @@ mod primitives;
 mod rare_headers;
 mod rpc;
 mod sites;
+mod uperf;
 mod views;
 
 #[cfg(test)]
@@ -50,6 +51,10 @@ pub use packets::{
 pub use primitives::{NESTING_MAX, Reader, WireError, compressed_long_length};
 pub use rpc::{Method, MethodCall, decode_method_call, encode_method_call};
 pub use sites::{SITE_LIST_BYTES_MAX, SITES_MAX};
+pub use uperf::{
+    UperfCall, UperfResults, UperfTimes, decode_uperf_call, decode_uperf_config, encode_uperf_call,
+    encode_uperf_config,
+};
 pub use views::{
     JoinRsp, PING_DATA_MAX, SEQNO_LIST_MAX, ViewForm, decode_address_list, decode_join_rsp, decode_ping_data,
     decode_view_and_digest, decode_view_id_option, decode_view_option, encode_address_list, encode_join_rsp,

@@ -125,6 +125,8 @@ fn magic(object: &Object) -> Option<MagicId> {
         Object::Address(address) => magic_of(address),
         Object::Primitive(_) => MagicId::OBJECT_WRAPPER_PRIMITIVE,
         Object::Serialized(_) => MagicId::OBJECT_WRAPPER_SERIALIZABLE,
+        Object::PerfGet { .. } => MagicId::PERF_GET_CALL,
+        Object::PerfPut { .. } => MagicId::PERF_PUT_CALL,
     })
 }
 
@@ -144,6 +146,16 @@ pub(super) fn put_object(out: &mut impl BufMut, object: &Object) {
         Object::Serialized(Some(bytes)) => {
             out.put_i32(bytes.len() as i32);
             out.put_slice(bytes);
+        }
+        Object::PerfGet { method, key } => {
+            out.put_i16(*method);
+            out.put_i32(*key);
+        }
+        Object::PerfPut { method, key, value } => {
+            out.put_i16(*method);
+            out.put_i32(*key);
+            out.put_i32(value.len() as i32);
+            out.put_slice(value);
         }
     }
 }
@@ -166,6 +178,14 @@ pub(super) fn read_object(reader: &mut Reader<'_>) -> Result<Object> {
                 None => None,
             })
         }
+        MagicId::PERF_GET_CALL => {
+            Object::PerfGet { method: reader.i16("method id")?, key: reader.i32("key of a read")? }
+        }
+        MagicId::PERF_PUT_CALL => {
+            let (method, key) = (reader.i16("method id")?, reader.i32("key of a write")?);
+            let length = reader.length("value of a write")?.unwrap_or(0);
+            Object::PerfPut { method, key, value: reader.bytes("value of a write", length)? }
+        }
         magic => Object::Address(read_body(reader, magic)?),
     })
 }
@@ -177,6 +197,8 @@ pub fn object_length(object: &Object) -> usize {
         Object::Serialized(bytes) => 7 + bytes.as_ref().map_or(0, Bytes::len),
         Object::Primitive(Primitive::Int(_)) => 8,
         Object::Primitive(Primitive::Long(_)) => 12,
+        Object::PerfGet { .. } => 9,
+        Object::PerfPut { value, .. } => 13 + value.len(),
         _ => {
             let mut out = BytesMut::new();
             put_object(&mut out, object);

@@ -24,8 +24,8 @@ pub struct MethodCall {
     pub args: Vec<Primitive>,
 }
 
-/// The type number of a streamable object in the "buffer" form.
-const STREAMABLE: u8 = 50;
+/// The type number of a streamable object.
+pub(super) const STREAMABLE: u8 = 50;
 
 pub(super) fn put_method_call(out: &mut impl BufMut, call: &MethodCall) {
     match &call.method {
