@@ -9,7 +9,7 @@ use consort_tls::ListenerFiles;
 use super::cache_roles::CacheAccess;
 use super::{ClusterSettings, ServerFile};
 use crate::catalog::definition::{self, Definition};
-use crate::server::ServerBuilder;
+use crate::server::{FurtherPort, ServerBuilder};
 
 /// Settings that a server with the file and options has, one a line.
 pub struct Effective<'f> {
@@ -138,6 +138,12 @@ impl Effective<'_> {
         }
         if !builder.ip_filter.is_empty() {
             line(f, "addresses", &builder.ip_filter)?;
+        }
+        for FurtherPort { host, port, ip_filter } in &builder.further_ports {
+            line(f, "further clients", format_args!("{host}:{port}"))?;
+            if !ip_filter.is_empty() {
+                line(f, "their addresses", ip_filter)?;
+            }
         }
         if let Some(mechanisms) = &builder.security.mechanisms {
             let names: Vec<&str> = mechanisms.iter().map(|mechanism| mechanism.name()).collect();

@@ -44,7 +44,7 @@ use self::document::{FILE_BYTES_MAX, Node, ROOT};
 pub use self::effective::Effective;
 use self::endpoints::Endpoint;
 use self::locations::{DATA_PATH, Locations};
-use self::network::Network;
+use self::network::{Network, SocketBinding};
 use self::problem::Problems;
 pub use self::problem::{Place, Problem, Severity};
 pub use self::realm_files::{FileRoles, RealmFiles};
@@ -53,7 +53,7 @@ use self::roles::RolesSettings;
 use self::section::Section;
 use crate::catalog::definition::CacheDefinitions;
 use crate::security::users::Users;
-use crate::server::ServerBuilder;
+use crate::server::{FurtherPort, ServerBuilder};
 
 /// The cluster that a server's file names.
 #[derive(Clone, Debug)]
@@ -111,7 +111,9 @@ pub struct ServerFile {
     data: Option<PathBuf>,
     /// Caches and counters that need a directory, with their places.
     stored: BTreeMap<String, Place>,
+    /// The first one of the file.
     endpoint: Option<Endpoint>,
+    further: Vec<Endpoint>,
     realm: Option<Realm>,
     roles: Option<RolesSettings>,
     /// By cache.
@@ -185,6 +187,7 @@ impl ServerFile {
             data: None,
             stored: BTreeMap::new(),
             endpoint: None,
+            further: Vec::new(),
             realm: None,
             roles: None,
             access: BTreeMap::new(),
@@ -335,7 +338,11 @@ impl ServerFile {
             problems,
         );
         match section.child("endpoints", problems) {
-            Some(endpoints) => self.endpoint = endpoints::read(endpoints, &network, problems),
+            Some(endpoints) => {
+                let mut all = endpoints::read(endpoints, &network, problems).into_iter();
+                self.endpoint = all.next();
+                self.further = all.collect();
+            }
             None => problems.refuse(node.place, "<server> needs <endpoints socket-binding=\"NAME\"/>"),
         }
         section.finish(problems);
@@ -453,6 +460,11 @@ impl ServerFile {
         self.data.as_deref()
     }
 
+    /// Returns the hosts of further ports for clients.
+    pub fn further_hosts(&self) -> impl Iterator<Item = &str> {
+        self.further.iter().filter_map(|endpoint| endpoint.binding.as_ref()).map(|binding| &binding.host[..])
+    }
+
     /// Returns the host and the port for clients.
     pub fn address(&self) -> Option<(&str, u16)> {
         let binding = self.endpoint.as_ref()?.binding.as_ref()?;
@@ -499,6 +511,11 @@ impl ServerFile {
                 builder = builder.mechanisms(mechanisms.clone());
             }
         }
+        let further = self.further.iter().filter_map(|endpoint| {
+            let SocketBinding { host, port } = endpoint.binding.clone()?;
+            Some(FurtherPort { host, port, ip_filter: endpoint.filter.clone() })
+        });
+        builder = builder.further_ports(further.collect());
         if let Some((identity, clients)) = &self.tls {
             builder = builder.tls(identity.clone(), clients.clone());
             let files = self.realm.as_ref().and_then(|realm| realm.tls.as_ref()).map(|tls| &tls.files);
