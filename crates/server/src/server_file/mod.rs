@@ -16,6 +16,7 @@ mod document;
 mod effect_tests;
 mod effective;
 mod endpoints;
+mod includes;
 mod locations;
 mod network;
 mod problem;
@@ -205,12 +206,14 @@ impl ServerFile {
         }
         let is_xml = text.trim_start().starts_with('<');
         let parse = if is_xml { document::parse_xml } else { yaml::parse };
-        let Some(root) = parse(text, locations.variables, problems) else { return file };
+        let Some(mut root) = parse(text, locations.variables, problems) else { return file };
         if root.name != ROOT {
             problems.refuse(root.place, format!("<{}> where <{ROOT}> was expected", root.written));
             return file;
         }
-        file.variables = Some(locations::variables_of(text, &root));
+        let mut variables = includes::expand(&mut root, locations, problems);
+        variables.extend(locations::variables_of(text, &root));
+        file.variables = Some(variables);
         file.read_root(&root, locations, problems);
         file
     }
