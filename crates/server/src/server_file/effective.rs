@@ -156,6 +156,9 @@ impl Effective<'_> {
             (None, Some(count)) => line(f, "users", count)?,
             (None, None) => line(f, "users", "none, every client can do everything")?,
         }
+        if builder.security.tokens.is_some() {
+            line(f, "tokens", "of known users")?;
+        }
         let metrics = if builder.security.public_metrics { "all clients" } else { "users with MONITOR" };
         if self.users.is_some() {
             line(f, "metrics", format_args!("for {metrics}"))?;

@@ -223,7 +223,7 @@ impl ServerFile {
         // `stack` reads it.
         section.mark(document::STACKS);
         section.warn(&[("threads", "the number of threads follows the processors")], problems);
-        section.refuse(&[("include", "files are not included; write its content here")], problems);
+        section.refuse(&[("include", "it has href, the name of an XML file, and no children")], problems);
         let container = section.child("cache-container", problems);
         let server = section.child("server", problems);
         section.finish(problems);
@@ -523,6 +523,9 @@ impl ServerFile {
             builder = builder.tls(identity.clone(), clients.clone());
             let files = self.realm.as_ref().and_then(|realm| realm.tls.as_ref()).map(|tls| &tls.files);
             builder = builder.tls_protocols(files.map(|files| files.protocols.clone()).unwrap_or_default());
+        }
+        if let Some(tokens) = self.realm.as_ref().and_then(|realm| realm.tokens.as_ref()) {
+            builder = builder.tokens(tokens.clone());
         }
         match &self.users {
             Some(users) => builder.users(users.clone()),

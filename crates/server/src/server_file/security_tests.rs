@@ -182,7 +182,7 @@ fn first_source_of_users_applies_and_a_distributed_realm_combines_them() {
     assert!(warned.contains("warning: <properties-realm>: only the first source of users"), "{warned}");
     for (others, expected) in [
         ("<ldap-realm/>", "<ldap-realm>: there is no LDAP"),
-        ("<token-realm/>", "<token-realm>: users and roles are not read from tokens"),
+        ("<local-realm/>", "<local-realm>: there is no local user"),
         ("<distributed-realm realms=\"trust\"/>", "no source `trust`; sources: properties"),
     ] {
         let all = refused(&directory.read(">", "", &with_truststore(others))).join("\n");
@@ -310,5 +310,33 @@ fn further_endpoint_is_a_port_with_a_filter_of_its_own() {
             "<endpoints><endpoint socket-binding=\"b\"/><endpoint {second}/></endpoints>"
         ));
         assert!(refused(&file)[0].contains(expected), "{second}: {:?}", refused(&file));
+    }
+}
+
+#[test]
+fn tokens_prove_the_names_of_known_users() {
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let key = pair.public_key_pem().replace('\n', " ");
+    let jwt = format!("<jwt issuer=\"https://issuer.example\" audience=\"shop grid\" public-key=\"{key}\"/>");
+    let users = "<properties-realm><user-properties path=\"users.properties\"/></properties-realm>";
+    let both = |attributes: &str, jwt: &str| {
+        realm(&format!("<token-realm {attributes}>{jwt}</token-realm>{users}<distributed-realm/>"))
+    };
+    let file = both("auth-server-url=\"http://x\" client-id=\"c\"", &jwt);
+    assert_eq!(refused(&file), [] as [String; 0]);
+    let builder = file.apply(crate::Server::builder());
+    assert!(builder.security.tokens.is_some());
+    assert!(file.effective(&builder).to_string().contains("tokens           of known users\n"));
+    assert!(problems(&file).iter().any(|one| one.contains("the user of a token is its claim sub")));
+    let alone = format!("<token-realm>{jwt}</token-realm>");
+    assert!(refused(&realm(&alone))[0].contains("name them with --users"), "{:?}", refused(&realm(&alone)));
+    for (attributes, jwt, expected) in [
+        ("principal-claim=\"username\"", &jwt[..], "the name of the user is the claim sub"),
+        ("", "<jwt audience=\"a\"/>", "<jwt> needs public-key"),
+        ("", "<jwt audience=\"a\" public-key=\"x\"/>", "public-key: "),
+        ("", "<oauth2-introspection/>", "no request is made to the issuer"),
+    ] {
+        let all = refused(&both(attributes, jwt)).join("\n");
+        assert!(all.contains(expected), "{attributes} {jwt}: {all}");
     }
 }
