@@ -167,7 +167,12 @@ impl ServerFile {
         Self::parse_beside(file, text, variables, OptionsBeside::default())
     }
 
-    fn parse_beside(file: &str, text: &str, variables: &Variables, options: OptionsBeside) -> Self {
+    pub(crate) fn parse_beside(
+        file: &str,
+        text: &str,
+        variables: &Variables,
+        options: OptionsBeside,
+    ) -> Self {
         let mut problems = Problems::new(file);
         let parsed = Self::parse_at(&mut problems, text, Locations { directory: None, variables, options });
         parsed.with_problems(problems)
