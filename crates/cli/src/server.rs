@@ -413,6 +413,9 @@ impl ServerCommand {
         // The log, on standard error, has it for people. Standard output has this one line for programs that start a server, and
         // nothing else; the server continues if it is closed.
         tracing::info!("{serving}");
+        for further in started.server.further_addresses() {
+            tracing::info!("Hot Rod also on {further}");
+        }
         let _ = writeln!(std::io::stdout(), "{serving}");
     }
 
@@ -464,9 +467,17 @@ impl ServerCommand {
             );
             return Ok(());
         }
-        if self.users.is_some() || self.no_auth || is_loopback(host).await {
+        if self.users.is_some() || self.no_auth {
             return Ok(());
         }
+        let further = file.into_iter().flat_map(ServerFile::further_hosts);
+        let mut reachable = None;
+        for host in std::iter::once(host).chain(further) {
+            if !is_loopback(host).await {
+                reachable = Some(host);
+            }
+        }
+        let Some(host) = reachable else { return Ok(()) };
         anyhow::bail!(
             "--host {host}: other hosts can connect to this server, and it has no users: name a file with --users, or serve \
              everyone with --no-auth"

@@ -168,6 +168,22 @@ pub(crate) fn server_files() -> Vec<Vec<u8>> {
          <endpoints><endpoint socket-binding=\"b\"><ip-filter><accept from=\"10.0.0.0/8\"/></ip-filter><hotrod-connector>\
          <authentication><sasl mechanisms=\"PLAIN\" qop=\"auth\"/></authentication></hotrod-connector></endpoint></endpoints>\
          </server></infinispan>",
+        concat!(
+            "<infinispan><cache-container><security><authorization><role name=\"r\" permissions=\"READ\"/></authorization></security>\
+             <local-cache-configuration name=\"o.*\"/></cache-container><server><interfaces><interface name=\"i\"><loopback/></interface>\
+             </interfaces><socket-bindings default-interface=\"i\"><socket-binding name=\"b\" port=\"1\"/><socket-binding name=\"d\" \
+             port=\"2\"/></socket-bindings><security><credential-stores><credential-store name=\"c\" path=\"c.p12\"><masked-credential \
+             masked=\"1Hc4Feq2wJs;pepper99;100\"/></credential-store></credential-stores><security-realms><security-realm name=\"r\">\
+             <server-identities><ssl><keystore path=\"a.p12\" alias=\"x\" generate-self-signed-certificate-host=\"h\">\
+             <credential-reference store=\"c\" alias=\"k\"/></keystore><truststore path=\"t.jks\" password=\"p\"/><engine \
+             enabled-protocols=\"TLSv1.3\" enabled-ciphersuites=\"ECDHE-RSA-AES256-GCM-SHA384\"/></ssl></server-identities>\
+             <properties-realm><user-properties path=\"u\"/></properties-realm><truststore-realm/><token-realm><jwt audience=\"a\" \
+             issuer=\"i\" public-key=\"",
+            "-----BEGIN PUBLIC KEY----- MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE91fhZj8S0DgOc5qRKocAHfr/EDyW E6V89ynFvt83wh9xYh85SE/vocXpte/xPYgYF/tMVXXOra5JF0/7hdCi7w== -----END PUBLIC KEY-----",
+            "\"/></token-realm><distributed-realm realms=\"properties trust token\"/></security-realm></security-realms></security>\
+             <endpoints socket-binding=\"b\" security-realm=\"r\"><endpoint><hotrod-connector/><hotrod-connector socket-binding=\"d\"/>\
+             </endpoint></endpoints></server></infinispan>"
+        ),
     ];
     texts.map(|text| text.as_bytes().to_vec()).into()
 }

@@ -19,7 +19,7 @@ use crate::ops::filter::{self, EntrySelection, Filter};
 use crate::ops::query;
 use crate::security::{Tokens, properties, tls};
 use crate::server::ServerBuilder;
-use crate::server_file::ServerFile;
+use crate::server_file::{OptionsBeside, ServerFile};
 use crate::transactions;
 
 /// Recodes a multimap's values; `None` if the bytes are no bucket.
@@ -75,7 +75,12 @@ pub fn exchange(bytes: &Bytes) -> (bool, bool) {
 
 /// Reads a whole server's file. Returns the number of its problems; `None` if a server could start with it.
 pub fn server_file(text: &str) -> Option<usize> {
-    let file = ServerFile::parse("fuzz.xml", text, &Variables::new().with("a", "1"));
+    let variables = Variables::new().with("a", "1");
+    let beside = OptionsBeside { has_users: true, has_schemas: true };
+    let starts_with_options =
+        ServerFile::parse_beside("fuzz.xml", text, &variables, beside).is_startable(false);
+    let file = ServerFile::parse("fuzz.xml", text, &variables);
+    assert!(starts_with_options || !file.is_startable(false), "options only add what a file lacks");
     let shown = file.effective(&file.apply(ServerBuilder::default())).to_string();
     assert!(!shown.is_empty(), "settings are shown");
     (!file.is_startable(false)).then(|| file.problems().len())

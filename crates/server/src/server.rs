@@ -21,7 +21,7 @@ use crate::catalog::definition::CacheDefinitions;
 use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
 use crate::catalog::predefined_schemas::{self, SchemaFile};
 use crate::catalog::{cluster_log, stats_publisher};
-use crate::connection::acceptor::{Acceptor, KeptPorts};
+use crate::connection::acceptor::{Acceptor, KeptPorts, Port};
 use crate::connection::handshake_pool::HandshakePool;
 use crate::limits::{ACCEPT_BACKLOG, CONNECTIONS_PER_ADDRESS_MAX};
 use crate::memory::Memory;
@@ -71,6 +71,14 @@ pub enum ServerError {
     Predefined(#[from] PredefinedError),
 }
 
+/// A further port for clients, with the users and the TLS of the first one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FurtherPort {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) ip_filter: IpFilter,
+}
+
 /// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerBuilder {
@@ -82,6 +90,7 @@ pub struct ServerBuilder {
     pub(crate) advertised: Option<String>,
     pub(crate) advertised_port: Option<u16>,
     pub(crate) ip_filter: IpFilter,
+    pub(crate) further_ports: Vec<FurtherPort>,
     pub(crate) data: Option<PathBuf>,
     recovery_timeout: Option<Duration>,
     pub(crate) definitions: Option<CacheDefinitions>,
@@ -102,6 +111,7 @@ impl Default for ServerBuilder {
             advertised: None,
             advertised_port: None,
             ip_filter: IpFilter::default(),
+            further_ports: Vec::new(),
             data: None,
             recovery_timeout: None,
             definitions: None,
@@ -167,6 +177,11 @@ impl ServerBuilder {
 
     pub(crate) fn ip_filter(mut self, filter: IpFilter) -> Self {
         self.ip_filter = filter;
+        self
+    }
+
+    pub(crate) fn further_ports(mut self, ports: Vec<FurtherPort>) -> Self {
+        self.further_ports = ports;
         self
     }
 
@@ -341,9 +356,13 @@ impl ServerBuilder {
                 Some(port) => Some(listen(&self.host, port).await?),
                 None => None,
             };
-            Ok((listener, health))
+            let mut further = Vec::new();
+            for FurtherPort { host, port, ip_filter } in self.further_ports {
+                further.push((listen(&host, port).await?, ip_filter));
+            }
+            Ok((listener, health, further))
         };
-        let ((address, listener), health) = match listening.await {
+        let ((address, listener), health, further) = match listening.await {
             Ok(listening) => listening,
             Err(error) => {
                 manager.abort().await;
@@ -366,9 +385,14 @@ impl ServerBuilder {
             None => None,
         };
         let telemetry = Arc::new(Telemetry::default());
-        let addresses = Addresses::new(self.connections_per_address).filtered(self.ip_filter);
-        let mut acceptor =
-            Acceptor::new(listener, health, security.clone(), telemetry.clone(), handshake_pool, addresses);
+        let addresses = Addresses::new(self.connections_per_address);
+        let mut further_addresses = Vec::new();
+        let mut ports = vec![Port { listener, addresses: addresses.clone().filtered(self.ip_filter) }];
+        for ((address, listener), filter) in further {
+            further_addresses.push(address);
+            ports.push(Port { listener, addresses: addresses.clone().filtered(filter) });
+        }
+        let mut acceptor = Acceptor::new(ports, health, security.clone(), telemetry.clone(), handshake_pool);
         let settings = CachesSettings {
             endpoint,
             security: security.clone(),
@@ -384,8 +408,8 @@ impl ServerBuilder {
             // New connections are accepted meanwhile, and clients wait.
             never = acceptor.run() => match never {},
         };
-        let stays_after_stop = self.stays_after_stop;
-        Ok(Server { address, health_address, stays_after_stop, caches: Arc::new(caches), security, acceptor })
+        let (caches, stays_after_stop) = (Arc::new(caches), self.stays_after_stop);
+        Ok(Server { address, further_addresses, health_address, stays_after_stop, caches, security, acceptor })
     }
 }
 
@@ -432,6 +456,7 @@ async fn open(
 /// A server that listens.
 pub struct Server {
     address: SocketAddr,
+    further_addresses: Vec<SocketAddr>,
     health_address: Option<SocketAddr>,
     stays_after_stop: bool,
     caches: Arc<Caches>,
@@ -448,6 +473,11 @@ impl Server {
     /// Returns the address on which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the addresses of the further ports for clients, which a server's file can have.
+    pub fn further_addresses(&self) -> &[SocketAddr] {
+        &self.further_addresses
     }
 
     /// Returns the address of the port for health requests.

@@ -17,14 +17,18 @@ pub fn warn_if_open(file: &Path, what: &'static str) {
     }
 }
 
-/// Reads a file with a secret, and at most one byte more than the limit, so that a larger file is noticed. Warns as
-/// [`warn_if_open`].
+/// As [`read_bounded`], for a secret. Warns as [`warn_if_open`].
 pub fn read(file: &Path, what: &'static str, limit: usize) -> std::io::Result<Zeroizing<Vec<u8>>> {
-    let opened = File::open(file)?;
+    let bytes = read_bounded(file, limit)?;
     warn_if_open(file, what);
-    // A buffer that grew would leave copies of the secret.
+    Ok(bytes)
+}
+
+/// Reads a file, and at most one byte more than the limit, so that a larger file is noticed.
+pub fn read_bounded(file: &Path, limit: usize) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    // A buffer that grew would leave copies of a secret.
     let mut bytes = Zeroizing::new(Vec::with_capacity(limit + 1));
-    opened.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    File::open(file)?.take(limit as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -99,7 +99,8 @@ impl StoreFile {
         if let Some(host) = self.self_signed_host.as_deref().filter(|_| !self.path.exists()) {
             return self_signed(host);
         }
-        let bytes = self.bytes("this private key")?;
+        let bytes = secrets::read(&self.path, "this private key", Limits::default().file)
+            .map_err(|error| self.unreadable(&error))?;
         if is_pem(&bytes) {
             return Ok(Identity {
                 chain: crate::certificates(&self.name(), &bytes)?,
@@ -118,7 +119,8 @@ impl StoreFile {
     ///
     /// The file cannot be read, or has no certificate.
     pub fn trusted(&self) -> Result<TrustedPeers, TlsError> {
-        let bytes = self.bytes("these certificates")?;
+        let bytes = secrets::read_bounded(&self.path, Limits::default().file)
+            .map_err(|error| self.unreadable(&error))?;
         let all = if is_pem(&bytes) {
             crate::certificates(&self.name(), &bytes)?.into_iter().map(|own| own.to_vec()).collect()
         } else {
@@ -127,9 +129,8 @@ impl StoreFile {
         TrustedPeers::from_der(all).map_err(|error| failed(&self.name(), error.to_string()))
     }
 
-    fn bytes(&self, what: &'static str) -> Result<Zeroizing<Vec<u8>>, TlsError> {
-        secrets::read(&self.path, what, Limits::default().file)
-            .map_err(|error| failed(&self.name(), error.to_string()))
+    fn unreadable(&self, error: &std::io::Error) -> TlsError {
+        failed(&self.name(), error.to_string())
     }
 
     fn open(&self, bytes: &[u8]) -> Result<Certificates, TlsError> {

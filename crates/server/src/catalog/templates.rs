@@ -52,25 +52,6 @@ impl Caches {
         Ok(())
     }
 
-    /// As in Infinispan, a template whose name has wildcards stands for the names that it matches, if none has exactly this name.
-    pub(crate) async fn matching_template(
-        &self,
-        cache: &str,
-        name: &str,
-    ) -> Result<Option<Definition>, AdminError> {
-        if let Some(exact) = self.template(cache, name).await? {
-            return Ok(Some(exact));
-        }
-        let keys = self.definitions.names_with_prefix(KEY.as_bytes()).await?;
-        let names = keys.iter().map(|key| String::from_utf8_lossy(&key[KEY.len()..]));
-        let mut matching = names.filter(|own| has_wildcards(own) && matches(own, name));
-        match (matching.next(), matching.next()) {
-            (Some(pattern), None) => self.template(cache, &pattern).await,
-            (Some(_), Some(_)) => Err(AdminError::ManyTemplates(name.to_owned())),
-            (None, _) => Ok(None),
-        }
-    }
-
     pub(crate) async fn template(&self, cache: &str, name: &str) -> Result<Option<Definition>, AdminError> {
         let Some(text) = self.definitions.get_linearizable(&key(name)).await? else { return Ok(None) };
         Ok(Some(definition::from_stored(cache, &String::from_utf8_lossy(&text))?.0))
@@ -81,6 +62,25 @@ impl Caches {
             .iter()
             .filter_map(|name| String::from_utf8_lossy(name).strip_prefix(KEY).map(str::to_owned));
         definition::templates().map(str::to_owned).chain(made).collect()
+    }
+}
+
+/// As in Infinispan, a template whose name has wildcards stands for the names that it matches, if none has exactly this name.
+pub(crate) async fn matching(
+    caches: &Caches,
+    cache: &str,
+    name: &str,
+) -> Result<Option<Definition>, AdminError> {
+    if let Some(exact) = caches.template(cache, name).await? {
+        return Ok(Some(exact));
+    }
+    let keys = caches.definitions.names_with_prefix(KEY.as_bytes()).await?;
+    let names = keys.iter().map(|key| String::from_utf8_lossy(&key[KEY.len()..]));
+    let mut matching = names.filter(|own| has_wildcards(own) && matches(own, name));
+    match (matching.next(), matching.next()) {
+        (Some(pattern), None) => caches.template(cache, &pattern).await,
+        (Some(_), Some(_)) => Err(AdminError::ManyTemplates(name.to_owned())),
+        (None, _) => Ok(None),
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
             caches.add_template(name, &template, Lifecycle::Persistent).await.unwrap();
         }
         let owners = async |name| {
-            let found = caches.matching_template("cache", name).await.unwrap();
+            let found = matching(&caches, "cache", name).await.unwrap();
             found.map(|definition| {
                 assert_eq!(&*definition.config.name, "cache");
                 definition::to_text(&definition).to_string()
@@ -109,7 +109,7 @@ mod tests {
         assert!(owners("org.a").await.unwrap().contains("\"owners\":1"));
         assert!(owners("org.exact").await.unwrap().contains("\"owners\":4"));
         assert_eq!(owners("com.a").await, None);
-        let error = caches.matching_template("cache", "org.b1").await.unwrap_err().to_string();
+        let error = matching(&caches, "cache", "org.b1").await.unwrap_err().to_string();
         assert_eq!(error, "ISPN000485: Configuration 'org.b1' matches multiple wildcard templates");
     }
 }

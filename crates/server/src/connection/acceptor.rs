@@ -2,9 +2,11 @@
 //! servers, readiness probes get 503 and Hot Rod requests wait.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,15 +29,21 @@ use crate::security::rate_limited_log::RateLimitedLog;
 use crate::shutdown::Stage;
 use crate::transport::addresses::{Addresses, Origin};
 
+/// A port for clients. The limits of connections apply to all ports together.
+pub(crate) struct Port {
+    pub(crate) listener: TcpListener,
+    pub(crate) addresses: Addresses,
+}
+
 pub(crate) struct Acceptor {
-    listener: TcpListener,
+    /// The first one is that of the topology.
+    ports: Vec<Port>,
     health: Option<HealthPort>,
     security: Arc<Security>,
     telemetry: Arc<Telemetry>,
     handshake_pool: HandshakePool,
     connections: JoinSet<()>,
     connections_max: usize,
-    addresses: Addresses,
     /// Set as soon as the server serves.
     caches: watch::Sender<Option<Arc<Caches>>>,
     stage: watch::Sender<Stage>,
@@ -55,23 +63,21 @@ struct LogLimits {
 
 impl Acceptor {
     pub(crate) fn new(
-        listener: TcpListener,
+        ports: Vec<Port>,
         health: Option<TcpListener>,
         security: Arc<Security>,
         telemetry: Arc<Telemetry>,
         handshake_pool: HandshakePool,
-        addresses: Addresses,
     ) -> Self {
         let (caches, stage) = (watch::Sender::new(None), watch::Sender::new(Stage::Serving));
         Self {
-            listener,
+            ports,
             health: health.map(HealthPort::new),
             security,
             telemetry,
             handshake_pool,
             connections: JoinSet::new(),
             connections_max: descriptors::connections_max(),
-            addresses,
             caches,
             stage,
             paused_until: None,
@@ -90,8 +96,8 @@ impl Acceptor {
             let paused_until = self.paused_until;
             let full_until = self.full_until();
             tokio::select! {
-                accepted = self.listener.accept(), if paused_until.is_none() && full_until.is_none() => match accepted {
-                    Ok((stream, peer)) => self.accept(stream, peer),
+                (port, accepted) = accept_any(&self.ports, turn), if paused_until.is_none() && full_until.is_none() => match accepted {
+                    Ok((stream, peer)) => self.accept(stream, peer, port),
                     Err(error) => self.pause(&error),
                 },
                 accepted = HealthPort::accept(self.health.as_ref()), if paused_until.is_none() => match accepted {
@@ -135,19 +141,20 @@ impl Acceptor {
     }
 
     /// At the total limit, this closes the oldest connection without an authenticated client.
-    fn accept(&mut self, stream: TcpStream, peer: SocketAddr) {
+    fn accept(&mut self, stream: TcpStream, peer: SocketAddr, port: usize) {
         let origin = Origin::of(peer.ip());
-        if !self.addresses.accept(peer.ip()) {
+        let addresses = &self.ports[port].addresses;
+        if !addresses.accept(peer.ip()) {
             self.telemetry.turned_away.one();
             if let Some(count) = self.log_limits.rejected.count(std::time::Instant::now()) {
                 tracing::warn!(%origin, count, "refusing connections: the ip-filter rejects the address");
             }
             return;
         }
-        let Some(counted) = self.addresses.add(origin) else {
+        let Some(counted) = addresses.add(origin) else {
             self.telemetry.turned_away.one();
             if let Some(count) = self.log_limits.addresses.count(std::time::Instant::now()) {
-                let max = self.addresses.max();
+                let max = addresses.max();
                 tracing::warn!(
                     %origin, count,
                     "refusing connections: the address has reached the limit of {max} (--connections-per-address)"
@@ -167,7 +174,8 @@ impl Acceptor {
         let (security, caches) = (self.security.clone(), self.caches.subscribe());
         let stage = self.stage.subscribe();
         let ended = self.handshake_pool.spawn(origin, |gate| {
-            let arrival = AcceptedConnection { stream, tally, security, caches, gate };
+            let arrival =
+                AcceptedConnection { stream, tally, security, caches, gate, hides_topology: port > 0 };
             Box::pin(async move {
                 let _counted = counted;
                 connection::serve(arrival, stage).await;
@@ -210,15 +218,17 @@ impl Acceptor {
     /// all requests are answered, but not for clients that do not read their responses. The ports are closed at once, unless they
     /// are kept.
     pub(crate) async fn drain(self, has_others: bool, kept: Option<&mut KeptPorts>) {
-        let Self { listener, health, security, mut handshake_pool, mut connections, stage, .. } = self;
+        let Self { ports, health, security, mut handshake_pool, mut connections, stage, .. } = self;
         match kept {
             Some(kept) => {
-                kept.clients.spawn(close_new_connections(listener));
+                for port in ports {
+                    kept.clients.spawn(close_new_connections(port.listener));
+                }
                 if let Some(port) = health {
                     kept.health.spawn(port.answer_as_stopped(security));
                 }
             }
-            None => drop((listener, health)),
+            None => drop((ports, health)),
         }
         if has_others {
             stage.send_replace(Stage::Draining);
@@ -240,6 +250,19 @@ pub(crate) struct KeptPorts {
     pub(crate) clients: JoinSet<Infallible>,
     /// The server is alive, and not ready.
     pub(crate) health: JoinSet<Infallible>,
+}
+
+/// Each turn begins with the next port, so that a constant supply of connections to one does not exclude the others.
+async fn accept_any(ports: &[Port], turn: usize) -> (usize, io::Result<(TcpStream, SocketAddr)>) {
+    poll_fn(|cx| {
+        for at in (0..ports.len()).map(|offset| turn.wrapping_add(offset) % ports.len()) {
+            if let Poll::Ready(accepted) = ports[at].listener.poll_accept(cx) {
+                return Poll::Ready((at, accepted));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 async fn close_new_connections(listener: TcpListener) -> Infallible {
@@ -304,6 +327,7 @@ mod tests {
     use crate::security::SecuritySettings;
     use crate::security::tls::TlsSettings;
     use crate::single_member::caches;
+    use crate::transport::ip_filter::IpFilter;
 
     trait Both: AsyncRead + AsyncWrite + Unpin {}
     impl<T: AsyncRead + AsyncWrite + Unpin> Both for T {}
@@ -338,6 +362,10 @@ mod tests {
         ping.into_bytes()
     }
 
+    fn open_port(listener: TcpListener) -> Port {
+        Port { listener, addresses: Addresses::new(0) }
+    }
+
     async fn limited_acceptor(connections_max: usize) -> (Acceptor, [Visitors; 2]) {
         let [clients, health] =
             [TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await];
@@ -347,7 +375,7 @@ mod tests {
         let (telemetry, handshake_pool) =
             (Arc::new(Telemetry::default()), HandshakePool::new(Memory::default().handshakes).unwrap());
         let mut acceptor =
-            Acceptor::new(clients, Some(health), security, telemetry, handshake_pool, Addresses::new(0));
+            Acceptor::new(vec![open_port(clients)], Some(health), security, telemetry, handshake_pool);
         acceptor.connections_max = connections_max;
         acceptor.handshake_pool.age_min = std::time::Duration::ZERO;
         (acceptor, visitors)
@@ -439,6 +467,35 @@ mod tests {
         assert_eq!(acceptor.telemetry.turned_away.get(), (MAX + MAX / 4) as i64);
     }
 
+    #[tokio::test]
+    async fn further_port_serves_with_a_filter_of_its_own() {
+        let (mut acceptor, [first, _]) = limited_acceptor(8).await;
+        let addresses = Addresses::new(0);
+        let mut filter = IpFilter::default();
+        filter.add(false, "127.0.0.0/8").unwrap();
+        let mut further = Vec::new();
+        for addresses in [addresses.clone(), addresses.filtered(filter)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            further.push(Visitors { at: listener.local_addr().unwrap(), roots: None });
+            acceptor.ports.push(Port { listener, addresses });
+        }
+        acceptor.start_serving(Arc::new(caches("further", acceptor.telemetry.clone()).await));
+        let is_answered = async |visitors: &Visitors| {
+            let mut client = visitors.connect().await;
+            client.write_all(&ping()).await.unwrap();
+            client.read_buf(&mut BytesMut::new()).await.is_ok_and(|count| count > 0)
+        };
+        let watching = async {
+            [is_answered(&first).await, is_answered(&further[0]).await, is_answered(&further[1]).await]
+        };
+        let answered = tokio::select! {
+            answered = watching => answered,
+            never = acceptor.run() => match never {},
+        };
+        assert_eq!(answered, [true, true, false]);
+        assert_eq!(acceptor.telemetry.turned_away.get(), 1);
+    }
+
     async fn early(name: &str, tls: Option<(TlsSettings, Roots)>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -448,9 +505,8 @@ mod tests {
         let telemetry = Arc::new(Telemetry::default());
         let visitors = Visitors { at, roots };
         let handshake_pool = HandshakePool::new(Memory::default().handshakes).unwrap();
-        let addresses = Addresses::new(0);
-        let mut acceptor =
-            Acceptor::new(listener, None, security, telemetry.clone(), handshake_pool, addresses);
+        let ports = vec![open_port(listener)];
+        let mut acceptor = Acceptor::new(ports, None, security, telemetry.clone(), handshake_pool);
         let coming = async {
             let silent = visitors.connect().await;
             drop(visitors.connect().await);

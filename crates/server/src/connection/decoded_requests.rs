@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use consort_cache::PREFETCH_MAX;
 use consort_hotrod::{
-    DecodeError, Limits, Reason, Request, RequestBody, RequestContext, RequestDecoder, RequestError,
-    RequestHead,
+    DecodeError, Intelligence, Limits, Reason, Request, RequestBody, RequestContext, RequestDecoder,
+    RequestError, RequestHead,
 };
 
 use crate::catalog::caches::Caches;
@@ -17,6 +17,8 @@ use crate::reply::exception;
 /// In the order of arrival; at most [`PREFETCH_MAX`] are decoded and not started.
 pub(crate) struct DecodedRequests {
     decoder: RequestDecoder,
+    /// Clients of a port that the topology does not name stay on it.
+    hides_topology: bool,
     /// Each with its size in bytes.
     decoded: VecDeque<(Request, usize)>,
     error: Option<RequestError>,
@@ -27,7 +29,11 @@ pub(crate) struct DecodedRequests {
 impl DecodedRequests {
     pub(crate) fn new(limits: Limits) -> Self {
         let decoder = RequestDecoder::new(limits);
-        Self { decoder, decoded: VecDeque::new(), error: None, recent: None }
+        Self { decoder, hides_topology: false, decoded: VecDeque::new(), error: None, recent: None }
+    }
+
+    pub(crate) const fn hide_topology(&mut self, hides: bool) {
+        self.hides_topology = hides;
     }
 
     pub(crate) const fn set_limits(&mut self, limits: Limits) {
@@ -37,7 +43,17 @@ impl DecodedRequests {
     /// Returns the next request without reading beyond it; `None` if it is incomplete. After an error no more bytes can be
     /// read.
     pub(crate) fn next_single(&mut self, input: &mut BytesMut) -> Result<Option<Request>, RequestError> {
-        self.decoder.decode(input)
+        self.decode(input)
+    }
+
+    fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Request>, RequestError> {
+        let mut decoded = self.decoder.decode(input);
+        if self.hides_topology
+            && let Ok(Some(request)) = &mut decoded
+        {
+            request.header.intelligence = Intelligence::Basic;
+        }
+        decoded
     }
 
     pub(crate) fn bytes_needed(&self) -> usize {
@@ -72,13 +88,13 @@ impl DecodedRequests {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
-        let Some(first) = self.decoder.decode(input)? else {
+        let Some(first) = self.decode(input)? else {
             self.decoded = VecDeque::new();
             return Ok(None);
         };
         let bytes = self.decoder.decoded();
         while self.decoded.len() + 1 < PREFETCH_MAX && !input.is_empty() {
-            match self.decoder.decode(input) {
+            match self.decode(input) {
                 Ok(Some(request)) => self.decoded.push_back((request, self.decoder.decoded())),
                 Ok(None) => break,
                 Err(error) => {
@@ -121,4 +137,28 @@ pub(crate) fn text(error: &DecodeError) -> String {
         _ => exception::REQUEST_PARSING,
     };
     format!("{class}: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_hotrod::{Output, ProtocolVersion, RequestHeader, ops};
+
+    use super::*;
+
+    #[test]
+    fn request_on_a_port_without_topology_does_not_ask_for_one() {
+        let header = RequestHeader {
+            intelligence: Intelligence::Hash,
+            ..RequestHeader::new(7, ProtocolVersion::V4_0)
+        };
+        let mut ping = Output::new();
+        Request { header, body: RequestBody::Server(ops::server::Request::Ping) }.encode(&mut ping);
+        let ping = ping.into_bytes();
+        for (hides, expected) in [(false, Intelligence::Hash), (true, Intelligence::Basic)] {
+            let mut requests = DecodedRequests::new(Limits::default());
+            requests.hide_topology(hides);
+            let request = requests.next_single(&mut BytesMut::from(&ping[..])).unwrap().unwrap();
+            assert_eq!(request.header.intelligence, expected);
+        }
+    }
 }

@@ -83,11 +83,13 @@ pub(crate) struct AcceptedConnection {
     pub(crate) security: Arc<Security>,
     pub(crate) caches: watch::Receiver<Option<Arc<Caches>>>,
     pub(crate) gate: HandshakeGate,
+    /// The topology does not name the port.
+    pub(crate) hides_topology: bool,
 }
 
 /// Before the server serves, Hot Rod requests wait, and HTTP requests get an error response.
 pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Receiver<Stage>) {
-    let AcceptedConnection { stream, tally, security, mut caches, gate } = accepted;
+    let AcceptedConnection { stream, tally, security, mut caches, gate, hides_topology } = accepted;
     let (peer, mut handshake_deadline) =
         (stream.peer_addr().ok(), Instant::now() + security.handshake_timeout);
     let opened =
@@ -134,6 +136,7 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
     let session = Session::new(caches, Authorization::new(&security));
     security.requirement.register_connection(&session.0.events_out.close_handle());
     let mut connection = Connection::new(session, admission, (from, to), input, &tally);
+    connection.requests.hide_topology(hides_topology);
     let Some(first) =
         with_handshake_timeout(handshake_deadline, &mut ending, connection.first_request()).await
     else {

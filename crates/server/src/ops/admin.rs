@@ -9,6 +9,7 @@ use crate::catalog::caches::{Caches, IfExists};
 use crate::catalog::definition::{self, Definition, DefinitionError};
 use crate::catalog::registry::Lifecycle;
 use crate::catalog::schema_changes;
+use crate::catalog::templates;
 use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_COST, DEFINITION_INLINE_MAX};
 use crate::memory::reserve;
 use crate::ops::operator::{OperatorRequest, Question};
@@ -113,7 +114,7 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfExists) -> Res
     let definition = match (params.get("configuration"), params.get("template")) {
         (Some(text), _) => read(caches, &name, text).await?,
         (None, None) => definition::from_template(&name, None)?,
-        (None, Some(template)) => match caches.matching_template(&name, &template).await? {
+        (None, Some(template)) => match templates::matching(caches, &name, &template).await? {
             Some(definition) => definition,
             None => definition::from_template(&name, Some(&template))?,
         },

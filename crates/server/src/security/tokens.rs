@@ -1,6 +1,5 @@
 //! JSON Web Tokens (RFC 7519) of an identity provider. `jsonwebtoken` parses tokens and checks claims; ring verifies signatures.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use base64::Engine;
@@ -94,8 +93,19 @@ impl Tokens {
     /// Accepts only tokens of this issuer (`iss`).
     #[must_use]
     pub fn issuer(mut self, issuer: &str) -> Self {
-        self.validation.iss = Some(HashSet::from([issuer.to_owned()]));
+        self.validation.set_issuer(&[issuer]);
         self.validation.required_spec_claims.insert("iss".to_owned());
+        self
+    }
+
+    /// Accepts tokens for one of these audiences, and, if there are some, of one of these issuers only.
+    #[must_use]
+    pub(crate) fn accepting(mut self, audiences: &[&str], issuers: &[&str]) -> Self {
+        self.validation.set_audience(audiences);
+        if !issuers.is_empty() {
+            self.validation.set_issuer(issuers);
+            self.validation.required_spec_claims.insert("iss".to_owned());
+        }
         self
     }
 
@@ -374,6 +384,15 @@ mod tests {
         assert_eq!(owner(with("sub", "alice".into())), alice);
         assert_eq!(owner(with("iss", "other".into())), refused("it is from another issuer"));
         assert_eq!(owner(without("iss")), refused("it has no claim iss"));
+
+        let tokens = issuer.tokens().accepting(&["grid", "stock"], &["idp", "second"]);
+        let owner = |claims: Value| tokens.owner(&issuer.sign(&claims));
+        assert_eq!(owner(with("aud", "stock".into())), alice);
+        assert_eq!(owner(with("sub", "alice".into())), refused("it is for another audience"));
+        let of_second = json!({"sub": "alice", "aud": "grid", "exp": now + 600, "iss": "second"});
+        assert_eq!(owner(of_second), alice);
+        let of_third = json!({"sub": "alice", "aud": "grid", "exp": now + 600, "iss": "third"});
+        assert_eq!(owner(of_third), refused("it is from another issuer"));
     }
 
     /// RFC 7515, appendix A.2: the claims of [`TOKEN`], signed by an RSA key of 2,048 bits.

@@ -240,7 +240,7 @@ fn read_others(section: &mut Section<'_>, options: OptionsBeside, problems: &mut
             ("clustered-locks", "clients have no clustered locks over Hot Rod; use a strong counter"),
             ("locks", "clients have no clustered locks over Hot Rod; use a strong counter"),
             ("query", "limits of queries are those of docs/server.md; leave it out"),
-            ("include", "files are not included; write its content here"),
+            ("include", "it has href, the name of an XML file, and no children"),
         ],
         problems,
     );

@@ -219,3 +219,27 @@ fn template_of_another_kind_gives_the_settings_that_both_kinds_have() {
         assert!(cache.contains("{\"distributed-cache\":") && cache.contains("\"max-count\":7"), "{cache}");
     }
 }
+
+#[test]
+fn included_files_stand_for_their_elements() {
+    let directory = Realm::new("includes");
+    std::fs::create_dir_all(directory.path("parts")).unwrap();
+    directory.write("parts/a.xml", "<local-cache name=\"a\"><xi:include href=\"b.xml\"/></local-cache>");
+    directory.write("parts/b.xml", "<memory max-count=\"${count:7}\"/>");
+    directory.write("self.xml", "<local-cache name=\"s\"><include href=\"self.xml\"/></local-cache>");
+    directory.write("broken.xml", "<local-cache name=\"x\"");
+    let with = |href: &str| directory.read(&format!("><xi:include href=\"{href}\"/>"), "", "");
+    let file = with("parts/a.xml");
+    assert_eq!(refused(&file), [] as [String; 0]);
+    let text = crate::catalog::definition::to_text(&file.definitions().all[0]).to_string();
+    assert!(text.contains("\"max-count\":7"), "{text}");
+    assert!(file.uses_variable("count") && !file.uses_variable("other"));
+    for (href, expected) in [
+        ("missing.xml", "missing.xml cannot be read: No such file"),
+        ("self.xml", "at most 64 files are included, and 8 by each other"),
+        ("broken.xml", "broken.xml:1:1: this is not XML"),
+    ] {
+        let all = refused(&with(href)).join("\n");
+        assert!(all.contains(expected), "{href}: {all}");
+    }
+}

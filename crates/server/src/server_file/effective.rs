@@ -9,7 +9,7 @@ use consort_tls::ListenerFiles;
 use super::cache_roles::CacheAccess;
 use super::{ClusterSettings, ServerFile};
 use crate::catalog::definition::{self, Definition};
-use crate::server::ServerBuilder;
+use crate::server::{FurtherPort, ServerBuilder};
 
 /// Settings that a server with the file and options has, one a line.
 pub struct Effective<'f> {
@@ -139,6 +139,12 @@ impl Effective<'_> {
         if !builder.ip_filter.is_empty() {
             line(f, "addresses", &builder.ip_filter)?;
         }
+        for FurtherPort { host, port, ip_filter } in &builder.further_ports {
+            line(f, "further clients", format_args!("{host}:{port}"))?;
+            if !ip_filter.is_empty() {
+                line(f, "their addresses", ip_filter)?;
+            }
+        }
         if let Some(mechanisms) = &builder.security.mechanisms {
             let names: Vec<&str> = mechanisms.iter().map(|mechanism| mechanism.name()).collect();
             line(f, "mechanisms", names.join(", "))?;
@@ -149,6 +155,9 @@ impl Effective<'_> {
             (Some(path), None) => line(f, "users", format_args!("{} (not read)", path.display()))?,
             (None, Some(count)) => line(f, "users", count)?,
             (None, None) => line(f, "users", "none, every client can do everything")?,
+        }
+        if builder.security.tokens.is_some() {
+            line(f, "tokens", "of known users")?;
         }
         let metrics = if builder.security.public_metrics { "all clients" } else { "users with MONITOR" };
         if self.users.is_some() {

@@ -1,4 +1,4 @@
-//! `<endpoints>`: the port for clients, its security realm and its filter of addresses.
+//! `<endpoints>`: the ports for clients, their security realm and their filters of addresses.
 
 use std::num::NonZeroU16;
 
@@ -36,7 +36,7 @@ const ENDPOINT_REFUSALS: Reasons = &[
 /// `rest-connector` is a warning: Infinispan's server does not start without one, so a file has it also if no client uses REST.
 const REST: &str = "there is no REST API for entries, and its requests get 404; /health and /metrics are on the clients' port";
 
-/// The clients' port.
+/// A port for clients.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Endpoint {
     pub(super) binding: Option<SocketBinding>,
@@ -50,21 +50,54 @@ pub(super) struct Endpoint {
     pub(super) place: Place,
 }
 
-pub(super) fn read(node: &Node, network: &Network, problems: &mut Problems) -> Option<Endpoint> {
+/// Returns the ports for clients. All have the realm of the first one, which is that of topologies.
+pub(super) fn read(node: &Node, network: &Network, problems: &mut Problems) -> Vec<Endpoint> {
     let mut section = Section::new(node);
     let (binding, realm) = (section.attribute("socket-binding"), section.attribute("security-realm"));
-    let mut all: Vec<&Node> = section.children("endpoint").chain(section.children("endpoints")).collect();
+    let all: Vec<&Node> = section.children("endpoint").chain(section.children("endpoints")).collect();
     if all.is_empty() {
         // Up to version 12 there was one endpoint, with its connectors in this element; in JSON and YAML it may be there, too.
-        return Some(read_endpoint(node, (None, None), network, problems));
+        return checked(read_endpoint(node, (None, None), network, true, problems), problems);
     }
     section.finish(problems);
-    let first = all.remove(0);
-    for second in all {
-        let text = "a second endpoint: a server has one port for clients; start another server for it, or use --health-port";
-        problems.refuse(second.place, text);
+    let is_only = all.len() == 1;
+    let read = |endpoint| read_endpoint(endpoint, (binding, realm), network, is_only, problems);
+    let endpoints: Vec<Endpoint> = all.iter().copied().flat_map(read).collect();
+    if endpoints.is_empty() {
+        problems.refuse(node.place, "no endpoint has a hotrod-connector; add one");
     }
-    Some(read_endpoint(first, (binding, realm), network, problems))
+    checked(endpoints, problems)
+}
+
+/// Refuses ports whose settings differ from those of the first one.
+fn checked(endpoints: Vec<Endpoint>, problems: &mut Problems) -> Vec<Endpoint> {
+    let Some((first, others)) = endpoints.split_first() else { return endpoints };
+    fn realm(endpoint: &Endpoint) -> Option<&str> {
+        endpoint.realm.as_ref().map(|(name, _)| &name[..])
+    }
+    fn mechanisms(endpoint: &Endpoint) -> Option<&[Mechanism]> {
+        endpoint.mechanisms.as_ref().map(|(all, _)| &all[..])
+    }
+    for (at, other) in others.iter().enumerate() {
+        if realm(other) != realm(first)
+            || mechanisms(other) != mechanisms(first)
+            || other.needs_client_certificate != first.needs_client_certificate
+            || other.has_public_metrics != first.has_public_metrics
+        {
+            let text = "a further endpoint has the security-realm, the mechanisms, require-ssl-client-auth and metrics-auth of the \
+                        first one; write the same, or start another server for it";
+            problems.refuse(other.place, text);
+        }
+        if other.binding.is_some() && endpoints[..=at].iter().any(|earlier| earlier.binding == other.binding)
+        {
+            problems
+                .refuse(other.place, "a second endpoint of a socket-binding; write another socket-binding");
+        }
+        let text = "a further endpoint: its clients get no topology, so that they stay on the servers that they name; external-host \
+                    and external-port have no effect there";
+        problems.warn(other.place, text);
+    }
+    endpoints
 }
 
 /// An attribute of `<endpoints>` that applies to an endpoint without one of its own.
@@ -74,8 +107,9 @@ fn read_endpoint(
     node: &Node,
     (binding, realm): (InheritedAttribute<'_>, InheritedAttribute<'_>),
     network: &Network,
+    is_only: bool,
     problems: &mut Problems,
-) -> Endpoint {
+) -> Vec<Endpoint> {
     let mut section = Section::new(node);
     let mut endpoint = Endpoint { place: node.place, ..Endpoint::default() };
     let own_binding = section.attribute("socket-binding").or(binding);
@@ -99,32 +133,44 @@ fn read_endpoint(
         connectors.extend(read_connectors(named, problems));
     }
     section.finish(problems);
-    let mut chosen = own_binding.map(|binding| (&binding.value[..], binding.place));
-    match &connectors[..] {
-        [] => {
-            let text = "endpoint without connectors: Infinispan also serves REST, RESP and memcached on it; this server serves \
-                        Hot Rod, /health and /metrics";
-            problems.warn(node.place, text);
+    let chosen = own_binding.map(|binding| (&binding.value[..], binding.place));
+    if connectors.is_empty() {
+        let has_others =
+            node.children.iter().any(|child| matches!(&child.name[..], "rest-connector" | "connectors"));
+        if has_others && !is_only {
+            return Vec::new();
         }
-        [connector] => read_hotrod(connector, &mut endpoint, &mut chosen, problems),
-        [_, second, ..] => {
-            problems.refuse(second.place, "a second hotrod-connector: a server has one port for clients");
+        let text = "endpoint without connectors: Infinispan also serves REST, RESP and memcached on it; this server serves \
+                    Hot Rod, /health and /metrics";
+        problems.warn(node.place, text);
+        endpoint.bind(chosen, network, problems);
+        return vec![endpoint];
+    }
+    let ports = connectors.into_iter().map(|connector| {
+        let (mut port, mut chosen) = (endpoint.clone(), chosen);
+        if !is_only {
+            port.place = connector.place;
+        }
+        read_hotrod(connector, &mut port, &mut chosen, problems);
+        port.bind(chosen, network, problems);
+        port
+    });
+    ports.collect()
+}
+
+impl Endpoint {
+    fn bind(&mut self, chosen: Option<(&str, Place)>, network: &Network, problems: &mut Problems) {
+        let Some((name, place)) = chosen else {
+            problems.refuse(self.place, "an endpoint needs the attribute `socket-binding`");
+            return;
+        };
+        self.binding = network.bindings.get(name).cloned();
+        if self.binding.is_none() {
+            let known: Vec<&str> = network.bindings.keys().map(String::as_str).collect();
+            let text = format!("no socket-binding `{name}`; socket-bindings: {}", known.join(", "));
+            problems.refuse(place, text);
         }
     }
-    match chosen {
-        None => problems.refuse(node.place, "an endpoint needs the attribute `socket-binding`"),
-        Some((name, place)) => match network.bindings.get(name) {
-            Some(binding) => endpoint.binding = Some(binding.clone()),
-            None => {
-                let known: Vec<&str> = network.bindings.keys().map(String::as_str).collect();
-                problems.refuse(
-                    place,
-                    format!("no socket-binding `{name}`; socket-bindings: {}", known.join(", ")),
-                );
-            }
-        },
-    }
-    endpoint
 }
 
 /// Returns the connectors for Hot Rod of `connectors`, which JSON and YAML have with a name for each.

@@ -16,6 +16,7 @@ mod document;
 mod effect_tests;
 mod effective;
 mod endpoints;
+mod includes;
 mod locations;
 mod network;
 mod problem;
@@ -44,7 +45,7 @@ use self::document::{FILE_BYTES_MAX, Node, ROOT};
 pub use self::effective::Effective;
 use self::endpoints::Endpoint;
 use self::locations::{DATA_PATH, Locations};
-use self::network::Network;
+use self::network::{Network, SocketBinding};
 use self::problem::Problems;
 pub use self::problem::{Place, Problem, Severity};
 pub use self::realm_files::{FileRoles, RealmFiles};
@@ -53,7 +54,7 @@ use self::roles::RolesSettings;
 use self::section::Section;
 use crate::catalog::definition::CacheDefinitions;
 use crate::security::users::Users;
-use crate::server::ServerBuilder;
+use crate::server::{FurtherPort, ServerBuilder};
 
 /// The cluster that a server's file names.
 #[derive(Clone, Debug)]
@@ -111,7 +112,9 @@ pub struct ServerFile {
     data: Option<PathBuf>,
     /// Caches and counters that need a directory, with their places.
     stored: BTreeMap<String, Place>,
+    /// The first one of the file.
     endpoint: Option<Endpoint>,
+    further: Vec<Endpoint>,
     realm: Option<Realm>,
     roles: Option<RolesSettings>,
     /// By cache.
@@ -164,7 +167,12 @@ impl ServerFile {
         Self::parse_beside(file, text, variables, OptionsBeside::default())
     }
 
-    fn parse_beside(file: &str, text: &str, variables: &Variables, options: OptionsBeside) -> Self {
+    pub(crate) fn parse_beside(
+        file: &str,
+        text: &str,
+        variables: &Variables,
+        options: OptionsBeside,
+    ) -> Self {
         let mut problems = Problems::new(file);
         let parsed = Self::parse_at(&mut problems, text, Locations { directory: None, variables, options });
         parsed.with_problems(problems)
@@ -185,6 +193,7 @@ impl ServerFile {
             data: None,
             stored: BTreeMap::new(),
             endpoint: None,
+            further: Vec::new(),
             realm: None,
             roles: None,
             access: BTreeMap::new(),
@@ -202,12 +211,14 @@ impl ServerFile {
         }
         let is_xml = text.trim_start().starts_with('<');
         let parse = if is_xml { document::parse_xml } else { yaml::parse };
-        let Some(root) = parse(text, locations.variables, problems) else { return file };
+        let Some(mut root) = parse(text, locations.variables, problems) else { return file };
         if root.name != ROOT {
             problems.refuse(root.place, format!("<{}> where <{ROOT}> was expected", root.written));
             return file;
         }
-        file.variables = Some(locations::variables_of(text, &root));
+        let mut variables = includes::expand(&mut root, locations, problems);
+        variables.extend(locations::variables_of(text, &root));
+        file.variables = Some(variables);
         file.read_root(&root, locations, problems);
         file
     }
@@ -217,7 +228,7 @@ impl ServerFile {
         // `stack` reads it.
         section.mark(document::STACKS);
         section.warn(&[("threads", "the number of threads follows the processors")], problems);
-        section.refuse(&[("include", "files are not included; write its content here")], problems);
+        section.refuse(&[("include", "it has href, the name of an XML file, and no children")], problems);
         let container = section.child("cache-container", problems);
         let server = section.child("server", problems);
         section.finish(problems);
@@ -335,7 +346,11 @@ impl ServerFile {
             problems,
         );
         match section.child("endpoints", problems) {
-            Some(endpoints) => self.endpoint = endpoints::read(endpoints, &network, problems),
+            Some(endpoints) => {
+                let mut all = endpoints::read(endpoints, &network, problems).into_iter();
+                self.endpoint = all.next();
+                self.further = all.collect();
+            }
             None => problems.refuse(node.place, "<server> needs <endpoints socket-binding=\"NAME\"/>"),
         }
         section.finish(problems);
@@ -453,6 +468,11 @@ impl ServerFile {
         self.data.as_deref()
     }
 
+    /// Returns the hosts of further ports for clients.
+    pub fn further_hosts(&self) -> impl Iterator<Item = &str> {
+        self.further.iter().filter_map(|endpoint| endpoint.binding.as_ref()).map(|binding| &binding.host[..])
+    }
+
     /// Returns the host and the port for clients.
     pub fn address(&self) -> Option<(&str, u16)> {
         let binding = self.endpoint.as_ref()?.binding.as_ref()?;
@@ -499,10 +519,18 @@ impl ServerFile {
                 builder = builder.mechanisms(mechanisms.clone());
             }
         }
+        let further = self.further.iter().filter_map(|endpoint| {
+            let SocketBinding { host, port } = endpoint.binding.clone()?;
+            Some(FurtherPort { host, port, ip_filter: endpoint.filter.clone() })
+        });
+        builder = builder.further_ports(further.collect());
         if let Some((identity, clients)) = &self.tls {
             builder = builder.tls(identity.clone(), clients.clone());
             let files = self.realm.as_ref().and_then(|realm| realm.tls.as_ref()).map(|tls| &tls.files);
             builder = builder.tls_protocols(files.map(|files| files.protocols.clone()).unwrap_or_default());
+        }
+        if let Some(tokens) = self.realm.as_ref().and_then(|realm| realm.tokens.as_ref()) {
+            builder = builder.tokens(tokens.clone());
         }
         match &self.users {
             Some(users) => builder.users(users.clone()),

@@ -11,6 +11,7 @@ use super::locations::{CONFIG_PATH, Locations};
 use super::problem::{Place, Problems};
 use super::realm_tls::{self, RealmTls};
 use super::section::{Reasons, Section};
+use crate::security::Tokens;
 
 const REALM_WARNINGS: Reasons = &[
     ("cache-lifespan", "verified passwords are remembered by the server, until the users change"),
@@ -22,7 +23,7 @@ const REALM_WARNINGS: Reasons = &[
 const SOURCES: [(&str, &str); 6] = [
     (PROPERTIES, "properties"),
     (TRUSTSTORE, "trust"),
-    ("token-realm", "token"),
+    (TOKEN, "token"),
     ("ldap-realm", "ldap"),
     ("local-realm", "local"),
     ("aggregate-realm", ""),
@@ -30,6 +31,7 @@ const SOURCES: [(&str, &str); 6] = [
 
 const PROPERTIES: &str = "properties-realm";
 const TRUSTSTORE: &str = "truststore-realm";
+const TOKEN: &str = "token-realm";
 const DISTRIBUTED: &str = "distributed-realm";
 
 const SOURCE_REFUSALS: Reasons = &[
@@ -41,11 +43,6 @@ const SOURCE_REFUSALS: Reasons = &[
     (
         "aggregate-realm",
         "a user has one source; write the users into a properties-realm, or combine sources with <distributed-realm/>",
-    ),
-    (
-        "token-realm",
-        "users and roles are not read from tokens; name them with --users, and the issuer's key with --token-key and \
-         --token-audience",
     ),
 ];
 
@@ -60,11 +57,13 @@ pub(super) struct RealmUsers {
     pub(super) place: Place,
 }
 
-#[derive(Clone, PartialEq, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Realm {
     pub(super) tls: Option<RealmTls>,
     /// The first user of a name applies.
     pub(super) sources: Vec<UserSource>,
+    /// Tokens that prove the name of a known user.
+    pub(super) tokens: Option<Tokens>,
 }
 
 /// Users of a realm.
@@ -150,6 +149,7 @@ pub(super) fn read(
         let refusal = SOURCE_REFUSALS.iter().find(|(kind, _)| *kind == source.name);
         match (&source.name[..], refusal) {
             (_, Some((kind, why))) => problems.refuse(source.place, format!("<{kind}>: {why}")),
+            (TOKEN, None) => realm.tokens = read_tokens(source, problems),
             (TRUSTSTORE, None) => realm.sources.extend(read_truststore(source, &mut realm.tls, problems)),
             (_, None) => {
                 realm
@@ -157,6 +157,11 @@ pub(super) fn read(
                     .extend(read_properties(source, locations, problems).map(UserSource::Properties));
             }
         }
+    }
+    if let Some(token_realm) = sources.iter().find(|source| source.name == TOKEN)
+        && realm.tokens.is_some()
+    {
+        check_tokens(token_realm, &realm, locations, problems);
     }
     // With TLS alone, Infinispan serves all clients without authentication, and so does Consort.
     if sources.is_empty() && realm.tls.is_none() {
@@ -210,6 +215,81 @@ fn effective_sources<'n>(section: &mut Section<'n>, problems: &mut Problems) -> 
         }
     }
     chosen
+}
+
+/// A user of a token has to be known, because its roles are not read from the token.
+fn check_tokens(node: &Node, realm: &Realm, locations: Locations<'_>, problems: &mut Problems) {
+    if realm.has_users() || locations.options.has_users {
+        let text = "token-realm: the user of a token is its claim sub, and has to be known by another source or by --users; its roles \
+                    are those of that user, not those of the token";
+        problems.warn(node.place, text);
+    } else {
+        let text = "token-realm: users and roles are not read from tokens; name them with --users, or combine a properties-realm with \
+                    it by <distributed-realm/>";
+        problems.refuse(node.place, text);
+    }
+}
+
+fn read_tokens(node: &Node, problems: &mut Problems) -> Option<Tokens> {
+    let mut section = Section::new(node);
+    // The first two are for Infinispan's console.
+    for name in ["auth-server-url", "client-id", "name"] {
+        section.text(name);
+    }
+    if let Some(claim) = section.attribute("principal-claim").filter(|claim| claim.value != "sub") {
+        let text = format!(
+            "principal-claim: the name of the user is the claim sub, and cannot be `{}`",
+            claim.value
+        );
+        problems.refuse(claim.place, text);
+    }
+    section.refuse(
+        &[(
+            "oauth2-introspection",
+            "no request is made to the issuer for each token; write <jwt> with its public-key, or use --token-key",
+        )],
+        problems,
+    );
+    let jwt = section.child("jwt", problems);
+    section.finish(problems);
+    let jwt = jwt?;
+    let mut section = Section::new(jwt);
+    section.warn(
+        &[
+            ("jku-timeout", NO_FETCH),
+            ("client-ssl-context", NO_FETCH),
+            ("host-name-verification-policy", NO_FETCH),
+            ("connection-timeout", NO_FETCH),
+            ("read-timeout", NO_FETCH),
+        ],
+        problems,
+    );
+    let (audiences, issuers) = (section.words("audience"), section.words("issuer"));
+    let key = section.text("public-key");
+    section.finish(problems);
+    let (Some(key), Some(audiences)) = (key, audiences) else {
+        let text = "<jwt> needs public-key, because keys are not fetched from the issuer, and audience, because a token for another \
+                    service is no proof here; --token-key has several keys in a file";
+        problems.refuse(jwt.place, text);
+        return None;
+    };
+    match Tokens::from_pem("public-key".to_owned(), pem_of(key).as_bytes(), "") {
+        Ok(tokens) => Some(tokens.accepting(&audiences, &issuers.unwrap_or_default())),
+        Err(error) => {
+            problems.refuse(jwt.place, error.to_string());
+            None
+        }
+    }
+}
+
+const NO_FETCH: &str = "keys are not fetched from the issuer";
+
+/// An attribute of XML has spaces in place of line ends.
+fn pem_of(key: &str) -> String {
+    const MARKS: [&str; 2] = ["-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"];
+    let body = key.trim().trim_start_matches(MARKS[0]).trim_end_matches(MARKS[1]);
+    let digits: String = body.split_whitespace().collect();
+    format!("{}\n{digits}\n{}\n", MARKS[0], MARKS[1])
 }
 
 /// The trust store of the certificate of the server has those of the users.

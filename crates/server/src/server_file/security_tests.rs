@@ -182,7 +182,7 @@ fn first_source_of_users_applies_and_a_distributed_realm_combines_them() {
     assert!(warned.contains("warning: <properties-realm>: only the first source of users"), "{warned}");
     for (others, expected) in [
         ("<ldap-realm/>", "<ldap-realm>: there is no LDAP"),
-        ("<token-realm/>", "<token-realm>: users and roles are not read from tokens"),
+        ("<local-realm/>", "<local-realm>: there is no local user"),
         ("<distributed-realm realms=\"trust\"/>", "no source `trust`; sources: properties"),
         ("<distributed-realm realms=\" , \"/>", "realms has no source of users"),
     ] {
@@ -261,4 +261,83 @@ fn context_initializer_needs_schemas_of_an_option() {
     assert!(problems(&file)[0].contains("org.shop.Initializer is not run"), "{:?}", problems(&file));
     let yaml = "infinispan:\n  cacheContainer:\n    serialization:\n      contextInitializers:\n        - class: a.B\n        - class: c.D\n";
     assert_eq!(refused(&parse(yaml)).len(), 2, "{:?}", refused(&parse(yaml)));
+}
+
+/// A server with two socket bindings, `b` and `c`.
+fn with_two_bindings(endpoints: &str) -> ServerFile {
+    parse(&format!(
+        "<infinispan><cache-container/><server><interfaces><interface name=\"i\"><loopback/></interface></interfaces>\
+         <socket-bindings default-interface=\"i\"><socket-binding name=\"b\" port=\"11222\"/><socket-binding name=\"c\" \
+         port=\"11333\"/></socket-bindings>{endpoints}</server></infinispan>"
+    ))
+}
+
+#[test]
+fn further_endpoint_is_a_port_with_a_filter_of_its_own() {
+    let filter = "<ip-filter><reject from=\"10.0.0.0/8\"/></ip-filter>";
+    for endpoints in [
+        format!(
+            "<endpoints><endpoint socket-binding=\"b\"/><endpoint socket-binding=\"c\">{filter}</endpoint></endpoints>"
+        ),
+        format!(
+            "<endpoints socket-binding=\"b\"><endpoint><hotrod-connector/><hotrod-connector socket-binding=\"c\">{filter}\
+             </hotrod-connector></endpoint></endpoints>"
+        ),
+        format!(
+            "<endpoints><endpoint socket-binding=\"c\"><rest-connector/></endpoint><endpoint socket-binding=\"b\"/>\
+             <endpoint socket-binding=\"c\">{filter}</endpoint></endpoints>"
+        ),
+    ] {
+        let file = with_two_bindings(&endpoints);
+        assert_eq!(refused(&file), [] as [String; 0], "{endpoints}");
+        assert_eq!(file.further_hosts().collect::<Vec<_>>(), ["127.0.0.1"]);
+        let builder = file.apply(crate::Server::builder());
+        assert!(builder.port == 11222 && builder.ip_filter.accepts([10, 0, 0, 1].into()));
+        let [further] = &builder.further_ports[..] else { panic!("{:?}", builder.further_ports) };
+        assert!(further.port == 11333 && !further.ip_filter.accepts([10, 0, 0, 1].into()));
+        let shown = file.effective(&builder).to_string();
+        assert!(shown.contains("further clients  127.0.0.1:11333\n"), "{shown}");
+        assert!(problems(&file).iter().any(|one| one.contains("clients get no topology")));
+    }
+    for (second, expected) in [
+        ("socket-binding=\"b\"", "a second endpoint of a socket-binding"),
+        (
+            "socket-binding=\"c\" require-ssl-client-auth=\"true\"",
+            "a further endpoint has the security-realm",
+        ),
+        ("socket-binding=\"c\" security-realm=\"r\"", "a further endpoint has the security-realm"),
+    ] {
+        let file = with_two_bindings(&format!(
+            "<endpoints><endpoint socket-binding=\"b\"/><endpoint {second}/></endpoints>"
+        ));
+        assert!(refused(&file)[0].contains(expected), "{second}: {:?}", refused(&file));
+    }
+}
+
+#[test]
+fn tokens_prove_the_names_of_known_users() {
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let key = pair.public_key_pem().replace('\n', " ");
+    let jwt = format!("<jwt issuer=\"https://issuer.example\" audience=\"shop grid\" public-key=\"{key}\"/>");
+    let users = "<properties-realm><user-properties path=\"users.properties\"/></properties-realm>";
+    let both = |attributes: &str, jwt: &str| {
+        realm(&format!("<token-realm {attributes}>{jwt}</token-realm>{users}<distributed-realm/>"))
+    };
+    let file = both("auth-server-url=\"http://x\" client-id=\"c\"", &jwt);
+    assert_eq!(refused(&file), [] as [String; 0]);
+    let builder = file.apply(crate::Server::builder());
+    assert!(builder.security.tokens.is_some());
+    assert!(file.effective(&builder).to_string().contains("tokens           of known users\n"));
+    assert!(problems(&file).iter().any(|one| one.contains("the user of a token is its claim sub")));
+    let alone = format!("<token-realm>{jwt}</token-realm>");
+    assert!(refused(&realm(&alone))[0].contains("name them with --users"), "{:?}", refused(&realm(&alone)));
+    for (attributes, jwt, expected) in [
+        ("principal-claim=\"username\"", &jwt[..], "the name of the user is the claim sub"),
+        ("", "<jwt audience=\"a\"/>", "<jwt> needs public-key"),
+        ("", "<jwt audience=\"a\" public-key=\"x\"/>", "public-key: "),
+        ("", "<oauth2-introspection/>", "no request is made to the issuer"),
+    ] {
+        let all = refused(&both(attributes, jwt)).join("\n");
+        assert!(all.contains(expected), "{attributes} {jwt}: {all}");
+    }
 }
