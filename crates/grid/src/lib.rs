@@ -50,9 +50,9 @@ pub use consistent_hash::{ConsistentHash, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
     BOUND_OVERHEAD, CANDIDATES_MAX, Chunk, ChunkLimits, Container, ContainerSettings, ContainerStatistics,
     Cursor, ENTRY_OVERHEAD, Entry, Expired, Expiry, FIELD_VALUE_BYTES, FieldIndexes, FieldLookup,
-    FieldValues, Full, INDEX_ENTRY_BYTES, Idle, IndexLookup, IndexedFields, LIFETIME_OVERHEAD, Lifetime,
-    Limit, Lookup, MemoryBound, PREFETCH_MAX, Put, REMOVAL_OVERHEAD, Removed, SegmentGone, SegmentState,
-    Taken, VALUES_PER_ENTRY_MAX, Visited, WhenFull,
+    FieldValues, Full, INDEX_ENTRY_BYTES, Idle, IndexLookup, IndexedFields, LIFETIME_OVERHEAD,
+    LOOKUP_STEPS_MAX, Lifetime, Limit, Lookup, MemoryBound, PREFETCH_MAX, Put, REMOVAL_OVERHEAD, Removed,
+    SegmentGone, SegmentState, Taken, VALUES_PER_ENTRY_MAX, Visited, WhenFull,
 };
 pub use event::{
     EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, ListenError, ListenOptions, ListenerId,

@@ -17,6 +17,7 @@
 mod aggregate;
 mod compile;
 mod condition;
+mod entity;
 mod error;
 mod field_reader;
 mod grouping;

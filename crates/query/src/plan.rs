@@ -1,8 +1,8 @@
 //! The plan for owners, in a form that needs no schema.
 
 use crate::condition::Condition;
+use crate::entity::entity;
 use crate::field_reader::{FieldReader, Slot};
-use crate::index::entity;
 use crate::limits::COLUMNS_MAX;
 use crate::plan_codec::{below, count, number, put_number, put_text, text};
 use crate::row::{EXCEEDED, put_one, put_slot};

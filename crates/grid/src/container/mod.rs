@@ -51,7 +51,7 @@ pub use entry::{Entry, Lifetime};
 pub use expiry::Expiry;
 pub use field_index::{
     CANDIDATES_MAX, FIELD_VALUE_BYTES, FieldIndexes, FieldLookup, FieldValues, INDEX_ENTRY_BYTES,
-    IndexLookup, IndexedFields, VALUES_PER_ENTRY_MAX,
+    IndexLookup, IndexedFields, LOOKUP_STEPS_MAX, VALUES_PER_ENTRY_MAX,
 };
 pub use outcome::{Expired, Idle, Lookup, Put, Removed, Taken};
 pub use prefetch::PREFETCH_MAX;

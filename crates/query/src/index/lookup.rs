@@ -1,7 +1,7 @@
 //! From a condition to a search that finds at least all entities for which it holds.
 
+use super::indexed_type::IndexedType;
 use super::ordered::{NULL, VALUE, encoded};
-use super::schema::IndexedType;
 use crate::condition::{Condition, Predicate, Test};
 use crate::field_reader::SharedSlot;
 use crate::plan::Plan;

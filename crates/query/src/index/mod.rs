@@ -2,6 +2,7 @@
 //! finds all entities of a query ([`Search`]).
 
 mod annotations;
+mod indexed_type;
 mod lookup;
 mod ordered;
 mod schema;
@@ -9,5 +10,4 @@ mod schema;
 mod tests;
 
 pub use lookup::{RangeEnd, Search};
-pub(crate) use schema::entity;
 pub use schema::{IndexSchema, IndexSchemaError, UnknownFields};

@@ -1,11 +1,10 @@
-use std::sync::Arc;
-
-use consort_protostream::wire::{MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};
 use protox::prost_reflect::{FieldDescriptor, MessageDescriptor};
 
 use super::annotations::{Annotation, Comments};
+use super::indexed_type::IndexedType;
 use super::lookup::{Search, search};
 use super::ordered::encode;
+use crate::entity::entity;
 use crate::field_reader::FieldReader;
 use crate::limits::{EMBEDDED_DEPTH_MAX, INDEX_STEPS_MAX, INDEXED_FIELDS_MAX};
 use crate::plan::Plan;
@@ -16,17 +15,6 @@ use crate::work::Work;
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct IndexSchema {
     types: Vec<IndexedType>,
-}
-
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct IndexedType {
-    pub(super) name: Arc<str>,
-    pub(super) id: Option<u32>,
-    pub(super) reader: FieldReader,
-    /// Whether each field has at most one value in an entity.
-    pub(super) is_single: Vec<bool>,
-    /// The number of its first field.
-    pub(super) first: u16,
 }
 
 /// A part of a schema that is not indexed.
@@ -147,35 +135,6 @@ impl IndexSchema {
         let one = self.types.iter().find(|one| *one.name == *plan.type_name && one.id == plan.type_id)?;
         search(one, plan)
     }
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum EntityType<'v> {
-    Name(&'v [u8]),
-    Id(u64),
-}
-
-impl EntityType<'_> {
-    pub(crate) fn is(self, name: &str, id: Option<u32>) -> bool {
-        match self {
-            Self::Name(own) => own == name.as_bytes(),
-            Self::Id(own) => id.is_some_and(|id| u64::from(id) == own),
-        }
-    }
-}
-
-/// Returns the type and the message of a wrapped entity; `None` for another value.
-pub(crate) fn entity(mut value: &[u8]) -> Option<(EntityType<'_>, &[u8])> {
-    let (mut entity, mut message) = (None, None);
-    while !value.is_empty() {
-        match field(&mut value)? {
-            (TYPE_NAME, Raw::Length(name)) => entity = Some(EntityType::Name(name)),
-            (TYPE_ID, Raw::Varint(id)) => entity = Some(EntityType::Id(id)),
-            (MESSAGE, Raw::Length(bytes)) => message = Some(bytes),
-            _ => return None,
-        }
-    }
-    entity.zip(message)
 }
 
 struct Collector<'s> {

@@ -292,6 +292,35 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Clients write any bytes: they are read without a panic, and damaged entities are found as long as a scan finds them.
+    #[test]
+    fn damaged_entities_are_found_as_by_a_scan(
+        item in item(),
+        condition in condition(),
+        damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        cut in any::<prop::sample::Index>(),
+        is_cut in any::<bool>(),
+    ) {
+        let shop = Shop::open();
+        let (index, plan) = (shop.index(), shop.plan(&format!("FROM shop.Item WHERE {condition}")));
+        let mut entity = item.write();
+        for (at, byte) in damages {
+            let at = at.index(entity.len());
+            entity[at] = byte;
+        }
+        if is_cut {
+            entity.truncate(cut.index(entity.len() + 1));
+        }
+        let _ = index.read(&entity, |_, _| ());
+        if let Some(search) = index.search(&plan)
+            && plan.holds(&entity) == Ok(true)
+        {
+            prop_assert!(finds(&index, &search, &entity), "{condition}: {search:?} misses {entity:?}");
+        }
+    }
+}
+
 #[test]
 fn selective_conditions_have_a_search_and_others_none() {
     let shop = Shop::open();

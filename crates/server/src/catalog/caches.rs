@@ -18,7 +18,6 @@ use consort_cache::{
 use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress, Status};
 use futures_core::Stream;
 use tokio::sync::OnceCell;
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::catalog::admin_error::{AdminError, check_cache_name};
@@ -380,33 +379,11 @@ impl Caches {
             open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone()
         };
         // Schemas may have changed while the cache was opened.
-        self.refresh_index(&served, false).await;
+        if served.index.is_some() {
+            served.refresh_index(&*self.types().await, false);
+        }
         self.failed.forget(name, "is open now");
         Ok(served)
-    }
-
-    /// Returns the task that builds an index after a change of its schemas.
-    async fn refresh_index(&self, served: &ServedCache, is_forced: bool) -> Option<JoinHandle<()>> {
-        let index = served.index.as_ref()?;
-        index.refresh(served.cache.name(), &*self.types().await, is_forced)
-    }
-
-    async fn refresh_indexes(&self) {
-        for (_, served) in self.all() {
-            self.refresh_index(&served, false).await;
-        }
-    }
-
-    /// Builds the index of a cache on this server anew. Those of other servers change with their entries, too.
-    pub(crate) async fn reindex(&self, name: &str) -> Result<(), AdminError> {
-        let served = self.find(name).await?.ok_or_else(|| AdminError::None(name.to_owned()))?;
-        if served.index.is_none() {
-            return Err(AdminError::NotIndexed(name.to_owned()));
-        }
-        match self.refresh_index(&served, true).await {
-            Some(building) => building.await.map_err(|error| AdminError::Failed(error.to_string())),
-            None => Ok(()),
-        }
     }
 
     pub(crate) async fn transactions(&self) -> Result<&Arc<Transactions>, AdminError> {
@@ -649,7 +626,12 @@ impl Caches {
                 schemas.note_change();
             }
             let reconciled = self.reconcile().await;
-            self.refresh_indexes().await;
+            let indexed = self.all().into_iter().filter(|(_, served)| served.index.is_some());
+            let indexed: Vec<_> = indexed.collect();
+            if !indexed.is_empty() {
+                let types = self.types().await;
+                indexed.iter().for_each(|(_, served)| drop(served.refresh_index(&types, false)));
+            }
             let changed = poll_fn(&mut has_changed);
             let continues = match reconciled {
                 Ok(()) if self.failed.len() > 0 => timeout(REOPEN_INTERVAL, changed).await.unwrap_or(true),

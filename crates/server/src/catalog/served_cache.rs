@@ -7,12 +7,13 @@ use bytes::Bytes;
 use consort_cache::{CacheError, CacheManager, CacheMode, Lifetime, RawCache, Topology, Write, Written};
 use consort_hotrod::{CacheTopology, Flags};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::catalog::compute::KeyLocks;
 use crate::catalog::definition;
 use crate::catalog::entity_index::EntityIndex;
 use crate::catalog::schemas::Schemas;
-use crate::media::Encoding;
+use crate::media::{Encoding, Types};
 use crate::memory::remote_values;
 use crate::metrics::cache_stats::Stats;
 use crate::transactions::Transactions;
@@ -84,6 +85,11 @@ impl ServedCache {
         }
         *own = text.clone();
         true
+    }
+
+    /// Returns the task that builds the index, if its schemas have changed or this is forced.
+    pub(crate) fn refresh_index(&self, types: &Types, is_forced: bool) -> Option<JoinHandle<()>> {
+        self.index.as_ref()?.refresh(self.cache.name(), types, is_forced)
     }
 
     pub(crate) const fn is_local(&self) -> bool {

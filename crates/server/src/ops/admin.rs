@@ -49,7 +49,7 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
         },
         "@@cache@reindex" | "@@cache@updateindexschema" => {
             let name = params.get("name").unwrap_or_default();
-            caches.reindex(&name).await.map(|()| String::new())
+            reindex(caches, name).await.map(|()| String::new())
         }
         LOSSES => {
             let name = params.get("name").filter(|name| !name.is_empty());
@@ -71,6 +71,18 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
     match result {
         Ok(text) => Answer::success(ResponseBody::Result(text.into())),
         Err(error) => Refusal::from(error).into(),
+    }
+}
+
+/// Builds the index of a cache on this server anew. Those of other servers change with their entries, too.
+async fn reindex(caches: &Caches, name: String) -> Result<(), AdminError> {
+    let Some(served) = caches.find(&name).await? else { return Err(AdminError::None(name)) };
+    if served.index.is_none() {
+        return Err(AdminError::NotIndexed(name));
+    }
+    match served.refresh_index(&*caches.types().await, true) {
+        Some(building) => building.await.map_err(|error| AdminError::Failed(error.to_string())),
+        None => Ok(()),
     }
 }
 

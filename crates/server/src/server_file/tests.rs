@@ -282,6 +282,31 @@ fn settings_without_effect_are_warnings() {
 }
 
 #[test]
+fn indexing_that_is_not_supported_is_left_out_with_a_warning() {
+    let indexing = |of: &str, name: &str| {
+        container(&format!(
+            "<{of} name=\"a\"><indexing {name}>\n<indexed-entities><indexed-entity>shop.Book</indexed-entity></indexed-entities></indexing></{of}>"
+        ))
+    };
+    let (indexed, left_out) =
+        (indexing("local-cache", ""), indexing("local-cache", "indexing-mode=\"manual\""));
+    assert_eq!(problems(&indexed), [] as [String; 0]);
+    let is_indexed = |file: &ServerFile| file.definitions().all.iter().any(|one| one.indexing.is_some());
+    assert!(is_indexed(&indexed) && !is_indexed(&left_out));
+    for (file, why) in [
+        (left_out, "indexing-mode of indexing cannot be manual"),
+        (indexing("invalidation-cache", ""), "indexing of invalidation-cache"),
+    ] {
+        assert!(file.is_startable(false), "{:?}", refused(&file));
+        let all = problems(&file);
+        assert!(
+            all.len() == 1 && all[0].contains(why) && all[0].contains("queries scan all entries"),
+            "{all:?}"
+        );
+    }
+}
+
+#[test]
 fn settings_of_all_tables_are_warnings_unless_they_agree_with_the_behaviour() {
     for (element, setting, other, _) in without_effect::all() {
         let name = setting.name();

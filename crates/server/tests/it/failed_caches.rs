@@ -13,7 +13,7 @@ use crate::http::ask;
 const STORED: &str = r#"{"distributed-cache": {"persistence": {"file-store": {}}}}"#;
 
 /// Stops a server gracefully.
-async fn stop(server: RunningServer) {
+pub(crate) async fn stop(server: RunningServer) {
     server.end.send(()).unwrap();
     server.serving.await.unwrap();
 }

@@ -7,6 +7,8 @@ use consort_hotrod::{Expiration, MediaType, Request, RequestBody, ResponseBody, 
 use consort_protostream::{QueryRequest, QueryResponse};
 
 use crate::client::{Client, RunningServer, error, exec, put, request};
+use crate::configurations::Directory;
+use crate::failed_caches::stop;
 use crate::http::ask;
 
 const INDEXED: &str = r#"{"distributed-cache": {"encoding": {"media-type": "application/x-protostream"},
@@ -115,6 +117,30 @@ async fn indexed_queries_of_three_servers_find_what_scans_find() {
     }
     // A condition without an index.
     assert_eq!(found(&mut client, "books", "FROM shop.Book WHERE about = 'x'").await.0, 299);
+}
+
+#[tokio::test]
+async fn index_is_built_while_entries_are_loaded_after_a_restart() {
+    let directory = Directory::new("indexes-restart");
+    let server = directory.server("indexes-restart").await;
+    let mut client = server.client().await;
+    register_schema(&mut client).await;
+    client
+        .create_with(
+            "books",
+            r#"{"distributed-cache": {"encoding": {"media-type": "application/x-protostream"}, "indexing": {},
+                "persistence": {"file-store": {"preload": true}}}}"#,
+        )
+        .await;
+    put_books(&mut client, "books", 100).await;
+    let before = found(&mut client, "books", QUERIES[2]).await;
+    assert_eq!(before.0, 10);
+    stop(server).await;
+    let server = directory.server("indexes-restart").await;
+    let mut client = server.client().await;
+    assert_eq!(found(&mut client, "books", QUERIES[2]).await, before);
+    let (lookups, scans) = walks(&server, "books").await;
+    assert!(lookups > 0.0 && scans < 1.0, "{lookups} {scans}");
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use consort_grid::{
 use consort_group::{Address, Time};
 
 use super::GridWorld;
-use super::checks::indexes;
 use super::stores::Opened;
+use super::value_fields;
 use crate::node::{self, Node as StackNode};
 use crate::simulated_store::SimStore;
 
@@ -75,7 +75,7 @@ impl Member {
             Some(Opened { container, store, backing }) => (container, Some(store), Some(backing)),
             None => (Arc::new(Container::new(&settings, hash_seed)), None, None),
         };
-        indexes::index(&container);
+        value_fields::index(&container);
         Self {
             node,
             container,

@@ -30,6 +30,7 @@ mod stores;
 mod swarm;
 mod transit;
 mod turns;
+mod value_fields;
 mod workload_mix;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,6 +3,9 @@ use std::sync::Arc;
 use super::value::FieldValue;
 use super::{FieldIndex, IndexedFields};
 
+/// Steps to find the beginning of a range: a step is a slot of its result.
+const RANGE_STEPS: usize = 16;
+
 /// A search in an index. It may find more than it names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FieldLookup(Search);
@@ -52,15 +55,17 @@ impl FieldLookup {
         matches!(self.0, Search::All(_))
     }
 
-    /// The slots of a search, perhaps repeatedly; `None` if they are more than the limit.
-    pub(super) fn slots(&self, index: &FieldIndex, limit: usize) -> Option<Vec<u32>> {
+    /// The slots of a search, perhaps repeatedly; `None` if they are more than the limit, or take more steps than are left.
+    pub(super) fn slots(&self, index: &FieldIndex, limit: usize, steps: &mut usize) -> Option<Vec<u32>> {
         match &self.0 {
             Search::Range { field, from, to } => {
                 let mut slots = Vec::new();
+                *steps = steps.checked_sub(RANGE_STEPS)?;
                 for key in index.range(*field, *from, *to) {
                     if slots.len() == limit {
                         return None;
                     }
+                    *steps = steps.checked_sub(1)?;
                     slots.push(key.slot);
                 }
                 Some(slots)
@@ -70,7 +75,7 @@ impl FieldLookup {
                 for one in all {
                     // A search with more slots than the best one so far ends early.
                     let limit = least.as_ref().map_or(limit, Vec::len);
-                    least = one.slots(index, limit).or(least);
+                    least = one.slots(index, limit, steps).or(least);
                 }
                 least
             }
@@ -78,7 +83,7 @@ impl FieldLookup {
                 let mut slots = Vec::new();
                 for one in any {
                     let left = limit.checked_sub(slots.len())?;
-                    slots.extend(one.slots(index, left)?);
+                    slots.extend(one.slots(index, left, steps)?);
                 }
                 Some(slots)
             }

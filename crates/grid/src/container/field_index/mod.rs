@@ -29,6 +29,9 @@ use value::FieldValue;
 /// iteration, under the segment's lock.
 pub const CANDIDATES_MAX: usize = 8_192;
 
+/// Steps of a lookup in a segment, under its lock: some hundred microseconds. A query with more conditions scans.
+pub const LOOKUP_STEPS_MAX: usize = 8 * CANDIDATES_MAX;
+
 /// Bytes of a value of an entry in the index: a key of 32 bytes in a node that is two thirds full.
 pub const INDEX_ENTRY_BYTES: u64 = 48;
 
@@ -172,7 +175,8 @@ impl FieldIndex {
         }
         let mut slots: Vec<u32> = self.unknown.range(from..).copied().take(CANDIDATES_MAX + 1).collect();
         let known_max = CANDIDATES_MAX.checked_sub(slots.len())?;
-        slots.extend(lookup.slots(self, known_max)?.into_iter().filter(|slot| *slot >= from));
+        let mut steps = LOOKUP_STEPS_MAX;
+        slots.extend(lookup.slots(self, known_max, &mut steps)?.into_iter().filter(|slot| *slot >= from));
         slots.sort_unstable();
         slots.dedup();
         Some(slots)

@@ -289,6 +289,16 @@ fn a_lookup_with_too_many_candidates_scans() {
 }
 
 #[test]
+fn a_lookup_with_too_many_parts_scans() {
+    let mut tested = Tested::new(None, false);
+    put(&mut tested, 1, &[1]);
+    let any = |count: usize| FieldLookup::any(vec![FieldLookup::equal(BYTE, &[1]); count]);
+    assert!(tested.find(&any(3_000)).1);
+    let (found, is_indexed) = tested.find(&any(10_000));
+    assert_eq!((found.len(), is_indexed), (1, false));
+}
+
+#[test]
 fn bytes_of_the_index_are_counted_and_freed_with_the_entries() {
     let mut tested = Tested::new(None, false);
     put(&mut tested, 1, &[1, 2, 3]);

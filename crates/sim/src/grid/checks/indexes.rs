@@ -1,57 +1,17 @@
 //! Indexes. At every owner and at any time, a lookup finds the same entries as a scan of the segment.
 //!
-//! The values have fields of their own here: the value itself, its length, and classes of values, some of which the index does not
-//! know. A member that begins with stored entries indexes them step by step, while it works.
+//! A member that begins with stored entries indexes them step by step, while it works.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use consort_grid::{Container, FieldLookup, FieldValues, IndexLookup, IndexedFields, Segment, Visited};
+use consort_grid::{Container, FieldLookup, IndexLookup, Segment, Visited};
 use consort_group::Time;
 
 use super::super::GridWorld;
 use super::super::member::alive;
+use super::super::value_fields::{CLASS, LENGTH, VALUE, class};
 use crate::checks::Broken;
-
-const VALUE: u16 = 0;
-const LENGTH: u16 = 1;
-const CLASS: u16 = 2;
-
-const CLASSES: u8 = 4;
-
-/// Of the values, one in so many has unknown fields.
-const UNKNOWN: u32 = 16;
-
-struct Fields;
-
-fn sum(value: &[u8]) -> u32 {
-    value.iter().map(|byte| u32::from(*byte)).sum()
-}
-
-fn class(value: &[u8]) -> u8 {
-    (sum(value) % u32::from(CLASSES)) as u8
-}
-
-impl IndexedFields for Fields {
-    fn read(&self, _: &[u8], value: &[u8], values: &mut FieldValues) -> Option<()> {
-        if sum(value).is_multiple_of(UNKNOWN) {
-            return None;
-        }
-        values.add(VALUE, value);
-        values.add(LENGTH, &(value.len() as u32).to_be_bytes());
-        values.add(CLASS, &[class(value)]);
-        Some(())
-    }
-
-    fn lookup(&self, _: &str, _: &[u8]) -> Option<FieldLookup> {
-        None
-    }
-}
-
-pub(crate) fn index(container: &Container) {
-    container.indexes().set(Some(Arc::new(Fields)));
-}
 
 type Condition = fn(&[u8]) -> bool;
 
@@ -74,7 +34,10 @@ pub(crate) fn check(world: &GridWorld) -> Result<(), Broken> {
         for segment in (0..member.container.segment_count()).map(Segment) {
             for (lookup, condition) in lookups() {
                 differ(&member.container, segment, &lookup, condition, own).map_err(|what| {
-                    ("an index finds what a scan finds", format!("{}: segment {segment}: {what}", node.name))
+                    (
+                        "an index finds the entries of a scan",
+                        format!("{}: segment {segment}: {what}", node.name),
+                    )
                 })?;
             }
         }
