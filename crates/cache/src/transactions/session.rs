@@ -276,10 +276,6 @@ impl<S: Storage> Session<S> {
     async fn lock_all(&mut self, places: &[Place]) -> Result<(), TransactionError> {
         let needs_lock = |place: &&Place| {
             let touched = &self.touched[*place];
-            #[cfg(test)]
-            if self.protocol.has_bug(Bug::AbsentNotLocked) && touched.change.is_none() {
-                return false;
-            }
             touched.needs_lock() && !touched.is_locked
         };
         let unlocked: Vec<&Place> = places.iter().filter(needs_lock).collect();

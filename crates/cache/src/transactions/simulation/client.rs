@@ -104,7 +104,9 @@ impl Client {
                 1 | 2 => drop(self.transfer().await),
                 _ => drop(self.read_and_write().await),
             }
-            self.protocol.storage.pause(Duration::from_millis(self.below(8))).await;
+            // Some transactions come only after other members have noticed a loss.
+            let longest = if self.below(3) == 0 { 12_000 } else { 8 };
+            self.protocol.storage.pause(Duration::from_millis(self.below(longest))).await;
         }
     }
 
@@ -113,10 +115,12 @@ impl Client {
         let acquire_timeout = Duration::from_millis(200);
         let options = TransactionOptions { locking, acquire_timeout, ..TransactionOptions::default() };
         let number = lock(&self.protocol.storage.world).rng.next();
+        let mut protocol = Protocol::new(SimulatedStorage { number, ..self.protocol.storage.clone() });
+        protocol.bug = self.protocol.bug;
         let times = (self.protocol.storage.now(), Duration::MAX);
         let (reads, writes) = (BTreeMap::new(), BTreeMap::new());
         let attempt = Attempt { number, reads, writes, outcome: Outcome::Unknown, times };
-        (Session::new(self.protocol.clone(), options), attempt)
+        (Session::new(Arc::new(protocol), options), attempt)
     }
 
     async fn get(
@@ -169,7 +173,7 @@ impl Client {
         for _ in 0..self.below(3) {
             let place = self.place();
             let change = if self.below(2) == 0 {
-                // A removal is attributed to the transaction by the value that it has read.
+                // The removal of an absent key is no change.
                 if self.get(&mut session, &mut attempt, &place).await?.is_none() {
                     continue;
                 }
