@@ -1,4 +1,4 @@
-//! Programs that run transactions and single writes, and note what they have read and written.
+//! Programs that run transactions and single writes, and note their reads and writes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use consort_grid::{Change, Condition, Lifetime, Write};
 
 use super::super::error::TransactionError;
 use super::super::limits::TAKE_OVER_AFTER;
+use super::super::options::{Locking, TransactionOptions};
 use super::super::protocol::Protocol;
 use super::super::session::Session;
 use super::super::storage::{Space, Storage};
-use super::super::transaction::{Locking, TransactionOptions};
 use super::world::{LOCAL, SimulatedStorage, lock};
 
 /// The cache whose values have a constant sum.
