@@ -1,8 +1,6 @@
 use std::time::Duration;
 
 use super::limits::PREPARE_TIME_MAX;
-#[cfg(doc)]
-use super::{Transaction, TransactionError};
 
 /// The default wait for a key's lock, as in Infinispan.
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -10,14 +8,14 @@ pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// When a transaction locks the keys that it writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Locking {
-    /// At the commit. A key that was changed since it was read is a [`TransactionError::Conflict`].
+    /// At the commit. A key that was changed since it was read is a [`TransactionError::Conflict`](crate::TransactionError::Conflict).
     #[default]
     Optimistic,
-    /// At the write, or at [`Transaction::lock`]. For keys that many transactions change.
+    /// At the write, or at [`Transaction::lock`](crate::Transaction::lock). For keys that many transactions change.
     Pessimistic,
 }
 
-/// The options of a transaction ([`Transaction::with_options`]).
+/// The options of a transaction ([`Transaction::with_options`](crate::Transaction::with_options)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransactionOptions {
     /// When keys are locked.
