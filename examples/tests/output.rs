@@ -29,6 +29,17 @@ fn embedded_cache_keeps_the_entries_of_a_member_that_leaves() {
 }
 
 #[test]
+fn transaction_changes_both_accounts_and_the_journal_or_nothing() {
+    let expected = [
+        "transfers: true and true",
+        "ada Some(50), bob Some(50)",
+        "more than there is: false",
+        "entries in the journal: 2",
+    ];
+    assert_eq!(output(env!("CARGO_BIN_EXE_transaction")), expected);
+}
+
+#[test]
 fn one_function_does_the_same_with_an_embedded_and_a_remote_cache() {
     let once = ["apples: Some(5), pears: Some(4), plums: 7, sold: Some(7)", "entries: 2"];
     assert_eq!(output(env!("CARGO_BIN_EXE_embedded_or_remote")), [once, once].concat());

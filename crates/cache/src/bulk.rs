@@ -86,7 +86,7 @@ where
 
 impl EncodedCache {
     async fn submit_in_order(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, KeyError> {
-        if self.transactions.is_some() {
+        if self.locked_writes.is_some() {
             return self.submit_with_locks(actions).await;
         }
         let operations = actions.into_iter().map(|(key, action)| self.operation(key, action));

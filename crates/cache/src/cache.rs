@@ -14,13 +14,12 @@ use consort_grid::{
     Topology, Version, Write, Written,
 };
 
-use crate::encoded::EncodedCache;
+use crate::encoded::{EncodedCache, LockedWrites};
 use crate::error::CacheError;
 use crate::handler::GridHandler;
 use crate::open_cache::OpenCache;
 use crate::operation;
 use crate::options::CacheOptions;
-use crate::transactions::Transactions;
 
 /// A cache of raw bytes.
 pub type RawCache = Cache<Bytes, Bytes, Raw, Raw>;
@@ -85,10 +84,10 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         keys: KE,
         values: VE,
         options: CacheOptions,
-        transactions: Option<Arc<Transactions>>,
+        locked_writes: Option<Arc<dyn LockedWrites>>,
     ) -> Self {
         Self {
-            encoded: EncodedCache { handler, opened, options, transactions },
+            encoded: EncodedCache { handler, opened, options, locked_writes },
             codec: Codec::new(keys, values),
         }
     }
@@ -240,8 +239,8 @@ impl RawCache {
     /// local cache, or a single member. Returns `None` without a change otherwise, if the write would change
     /// nothing, or in a transactional cache.
     pub fn try_write_local(&self, key: &[u8], write: Write) -> Option<Result<Written, CacheError>> {
-        let EncodedCache { handler, opened, options, transactions } = &self.encoded;
-        if options.flags != Flags::NONE || transactions.is_some() {
+        let EncodedCache { handler, opened, options, locked_writes } = &self.encoded;
+        if options.flags != Flags::NONE || locked_writes.is_some() {
             return None;
         }
         let written = operation::try_write_local(handler, opened, key, write)?;

@@ -1,5 +1,7 @@
 //! The operations of an open cache on encoded keys and values.
 
+use std::any::Any;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +15,16 @@ use crate::handler::GridHandler;
 use crate::open_cache::OpenCache;
 use crate::operation::Operation;
 use crate::options::CacheOptions;
-use crate::transactions::Transactions;
+
+/// Boxed, because it would enlarge the state of all writes.
+pub(crate) type Writing = Pin<Box<dyn Future<Output = Result<Written, CacheError>> + Send>>;
+
+/// Writes that lock their keys. The transactions of a manager implement it; they are above this module.
+pub(crate) trait LockedWrites: Send + Sync {
+    fn write(self: Arc<Self>, cache: EncodedCache, key: Bytes, write: Write) -> Writing;
+
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
 
 #[derive(Clone)]
 pub(crate) struct EncodedCache {
@@ -21,7 +32,7 @@ pub(crate) struct EncodedCache {
     pub(crate) opened: Arc<OpenCache>,
     pub(crate) options: CacheOptions,
     /// Its writes lock their keys.
-    pub(crate) transactions: Option<Arc<Transactions>>,
+    pub(crate) locked_writes: Option<Arc<dyn LockedWrites>>,
 }
 
 impl EncodedCache {
@@ -76,10 +87,9 @@ impl EncodedCache {
     }
 
     pub(crate) async fn write(&self, key: Bytes, write: Write) -> Result<Written, CacheError> {
-        match &self.transactions {
+        match &self.locked_writes {
             None => self.write_unlocked(key, write).await,
-            // Boxed, because it would enlarge the state of all writes.
-            Some(transactions) => Box::pin(transactions.clone().write(self.clone(), key, write)).await,
+            Some(locked_writes) => locked_writes.clone().write(self.clone(), key, write).await,
         }
     }
 

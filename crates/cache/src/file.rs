@@ -86,7 +86,10 @@ const IN_CONTAINER: &[&str] = &[
     "invalidation-cache",
     "invalidation-cache-configuration",
 ];
-const IN_CACHE: &[&str] = &["partition-handling", "memory", "expiration", "groups", "persistence"];
+const IN_CACHE: &[&str] =
+    &["partition-handling", "memory", "expiration", "groups", "persistence", "transaction"];
+const TRANSACTION_MODES: &[(&str, bool)] =
+    &[("NONE", false), ("BATCH", true), ("NON_XA", true), ("NON_DURABLE_XA", true), ("FULL_XA", true)];
 const OF_TRANSPORT: &[&str] =
     &["cluster", "stack", "node-name", "site", "rack", "machine", "transfer-budget"];
 
@@ -277,6 +280,12 @@ fn read_cache(
                     settings.config.grouping = grouping;
                 }
             }
+            "transaction" => {
+                tree.check_attributes(child, &["mode"])?;
+                if let Some(mode) = parsed(tree, child, "mode", |text| one_of(text, TRANSACTION_MODES))? {
+                    settings.config.is_transactional = mode;
+                }
+            }
             "memory" => settings.memory = read_memory(tree, child)?,
             "expiration" => {
                 tree.check_attributes(child, &["lifespan", "max-idle"])?;
@@ -417,7 +426,7 @@ mod tests {
             "<replicated-cache name=\"a\" mode=\"ASYNC\">\
                <partition-handling when-split=\"ALLOW_READ_WRITES\" merge-policy=\"REMOVE_ALL\"/>\
                <persistence passivation=\"true\"><file-store path=\"/var/lib/shop\"/></persistence></replicated-cache>\
-             <distributed-cache name=\"b\"><partition-handling merge-policy=\"custom:newest\"/>\
+             <distributed-cache name=\"b\"><transaction mode=\"NON_XA\"/><partition-handling merge-policy=\"custom:newest\"/>\
                <persistence><file-store path=\"d\" preload=\"true\" purge=\"true\" sync-writes=\"true\" max-file-size=\"8M\" \
                  compaction-threshold=\"0.25\" when-damaged=\"SKIP_CORRUPT\">\
                  <write-behind modification-queue-size=\"10\" max-size=\"1M\"/></file-store></persistence></distributed-cache>",
@@ -425,6 +434,7 @@ mod tests {
         let file = file.unwrap();
         let (a, b) = (&file.caches["a"], &file.caches["b"]);
         assert_eq!((&a.config.merge, a.flags), (&MergePolicy::RemoveAll, Flags::ASYNC));
+        assert_eq!((a.config.is_transactional, b.config.is_transactional), (false, true));
         assert_eq!((&b.config.merge, b.flags), (&MergePolicy::Custom("newest".into()), Flags::NONE));
         let told = |settings: &CacheSettings| format!("{:?}", settings.persistence.as_ref().unwrap());
         let wanted = Persistence::within("/var/lib/shop").passivation();

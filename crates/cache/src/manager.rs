@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use consort_store::Stats as StoreStats;
 
 use crate::cache::{Cache, RawCache};
+use crate::encoded::LockedWrites;
 use crate::error::{HandoverTimeout, ManagerError, OpenError, StoreFault};
 use crate::file::{self, CacheSettings, ManagerFile};
 use crate::functions::Functions;
@@ -29,7 +30,6 @@ use crate::open_cache::{CachePhase, OpenCache};
 use crate::options::CacheOptions;
 use crate::persistence::Persistence;
 use crate::store_driver::StoreDriver;
-use crate::transactions::Transactions;
 use crate::watched_store::{StoreHealth, StoreWatch};
 use consort_encoding::{Encoding, Postcard, Raw};
 
@@ -109,7 +109,7 @@ impl ManagerBuilder {
         let channel = self.channel.up_handler(handler.clone()).connect(cluster).await?;
         let (location, file) = (self.location, self.file);
         Ok(CacheManager {
-            member: Arc::new(Member { handler, channel, location, file, transactions: OnceCell::new() }),
+            member: Arc::new(Member { handler, channel, location, file, locked_writes: OnceCell::new() }),
         })
     }
 }
@@ -119,7 +119,7 @@ struct Member {
     channel: Channel,
     location: Location,
     file: Option<Arc<ManagerFile>>,
-    transactions: OnceCell<Arc<Transactions>>,
+    locked_writes: OnceCell<Arc<dyn LockedWrites>>,
 }
 
 /// A member of a grid, cheap to clone. If the last clone is dropped without [`CacheManager::close`], the
@@ -138,19 +138,8 @@ impl CacheManager {
         self.member.handler.clone()
     }
 
-    /// Returns the transactions of this manager's caches, for servers. The first call opens their internal caches.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`]; another call can succeed.
-    pub async fn transactions(&self) -> Result<&Arc<Transactions>, OpenError> {
-        // Boxed, because the internal caches are opened in the same way.
-        self.member.transactions.get_or_try_init(|| Box::pin(Transactions::open(self))).await
-    }
-
-    /// Returns the transactions if a transactional cache was opened here.
-    pub fn transactions_if_open(&self) -> Option<&Arc<Transactions>> {
-        self.member.transactions.get()
+    pub(crate) fn locked_writes(&self) -> &OnceCell<Arc<dyn LockedWrites>> {
+        &self.member.locked_writes
     }
 
     pub(crate) fn channel(&self) -> &Channel {
@@ -671,8 +660,8 @@ impl CacheBuilder<'_> {
             let (setting, value) = ("mode".into(), "ASYNC together with transactions".into());
             return Err(consort_grid::OpenError::Invalid { cache: config.name, setting, value }.into());
         }
-        let transactions = match config.is_transactional {
-            true => Some(self.manager.transactions().await?.clone()),
+        let locked_writes: Option<Arc<dyn LockedWrites>> = match config.is_transactional {
+            true => Some(self.manager.transactions().await?),
             false => None,
         };
         let member = &self.manager.member;
@@ -691,7 +680,7 @@ impl CacheBuilder<'_> {
         };
         member.until_open(&opened, self.open_timeout).await?;
         let options = CacheOptions { lifetime, flags, ..CacheOptions::default() };
-        Ok(Cache::new(member.handler.clone(), opened, keys, values, options, transactions))
+        Ok(Cache::new(member.handler.clone(), opened, keys, values, options, locked_writes))
     }
 }
 

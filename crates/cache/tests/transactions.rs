@@ -102,14 +102,14 @@ async fn changed_key_is_a_conflict_and_changes_nothing() {
 #[tokio::test]
 async fn dropped_or_rolled_back_transaction_changes_nothing_and_unlocks_its_keys() {
     let (managers, [a, b]) = two_members("dropped").await;
-    let dropped = a.transaction_with(PESSIMISTIC).unwrap();
+    let dropped = a.transaction().unwrap().with_options(PESSIMISTIC).await.unwrap();
     dropped.put("ada", &1).await.unwrap();
     let locked = b.with_timeout(Duration::from_millis(10)).put("ada", &2).await;
     assert!(matches!(locked, Err(CacheError::Locked { .. })), "{locked:?}");
     drop(dropped);
     // It waits for the rollback.
     b.put("ada", &2).await.unwrap();
-    let rolled_back = a.transaction_with(PESSIMISTIC).unwrap();
+    let rolled_back = a.transaction().unwrap().with_options(PESSIMISTIC).await.unwrap();
     assert_eq!(rolled_back.get_locked("ada").await.unwrap(), Some(2));
     rolled_back.put("ada", &3).await.unwrap();
     rolled_back.rollback().await;
@@ -121,8 +121,10 @@ async fn dropped_or_rolled_back_transaction_changes_nothing_and_unlocks_its_keys
 #[tokio::test]
 async fn deadlock_ends_with_a_timeout_of_a_lock() {
     let (managers, [a, b]) = two_members("deadlock").await;
-    let (first, second) =
-        (a.transaction_with(PESSIMISTIC).unwrap(), b.transaction_with(PESSIMISTIC).unwrap());
+    let (first, second) = (
+        a.transaction().unwrap().with_options(PESSIMISTIC).await.unwrap(),
+        b.transaction().unwrap().with_options(PESSIMISTIC).await.unwrap(),
+    );
     first.lock("ada").await.unwrap();
     second.lock("bob").await.unwrap();
     let (one, other) = tokio::join!(first.lock("bob"), second.lock("ada"));
@@ -140,7 +142,7 @@ async fn deadlock_ends_with_a_timeout_of_a_lock() {
 /// Each adds one to a counter, with retries.
 async fn add(cache: &Accounts, key: &str, options: TransactionOptions) {
     loop {
-        let transaction = cache.transaction_with(options).unwrap();
+        let transaction = cache.transaction().unwrap().with_options(options).await.unwrap();
         let added = async {
             if options.locking == Locking::Pessimistic {
                 transaction.lock(key).await?;
@@ -219,7 +221,7 @@ async fn transaction_in_a_local_cache_is_its_members_own() {
     assert!(both.commit().await.unwrap().is_complete());
     assert_eq!((shared.get("k").await.unwrap(), mine[0].get("k").await.unwrap()), (Some(7), Some(8)));
 
-    let local_first = mine[0].transaction_with(PESSIMISTIC).unwrap();
+    let local_first = mine[0].transaction().unwrap().with_options(PESSIMISTIC).await.unwrap();
     let then_shared = local_first.with_cache(&shared).unwrap();
     local_first.put("k", &9).await.unwrap();
     assert_eq!(then_shared.put("k", &9).await, Err(TransactionError::LocalBefore("accounts".into())));
@@ -238,7 +240,7 @@ async fn member_that_crashes_leaves_no_lock() {
         caches.push(accounts(manager, CacheMode::default()).await);
     }
     let [a, b, crashed] = managers;
-    let lost = caches[2].transaction_with(PESSIMISTIC).unwrap();
+    let lost = caches[2].transaction().unwrap().with_options(PESSIMISTIC).await.unwrap();
     lost.put("ada", &1).await.unwrap();
     within_timeout("crash", crashed.abort()).await;
     // Until the record of the lost member's transaction is removed, and then its lock.

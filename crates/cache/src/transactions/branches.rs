@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use consort_grid::Lifetime;
 
+use super::id::{Id, holder};
 use super::limits::LOCK_TIME_MAX;
-use super::locks::holder;
-use super::protocol::{Claim, Id, InvolvedCaches, Protocol, Update};
+use super::protocol::{Claim, InvolvedCaches, Protocol, Update};
 use super::record::{Branch, Decision, Record, Scope, State};
 use super::storage::{Space, Storage};
 use crate::error::CacheError;
@@ -13,7 +13,7 @@ use crate::error::CacheError;
 /// Then a live member leaves a decided transaction to a later attempt.
 const ATTEMPTS: usize = 3;
 
-/// What a transaction has read of a key that it changes.
+/// The state of a key that a transaction has read before it changes the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// Nothing: the key is changed whatever it has.
@@ -248,7 +248,7 @@ pub struct NewBranch {
     pub timeout: std::time::Duration,
     /// The changes in the order of their keys.
     pub intents: Vec<super::record::Intent>,
-    /// What the client has read, in the same order.
+    /// The states of the keys that the client has read, in the same order.
     pub seen: Vec<Seen>,
 }
 

@@ -72,7 +72,7 @@ impl CacheStorage {
         let opened = self.handler.caches().get(&CacheId::of(name)).cloned();
         let opened = opened.filter(|opened| *opened.config.name == *name).ok_or(CacheError::Closed)?;
         let options = CacheOptions { read_from: ReadFrom::Primary, ..CacheOptions::default() };
-        Ok(EncodedCache { handler: self.handler.clone(), opened, options, transactions: None })
+        Ok(EncodedCache { handler: self.handler.clone(), opened, options, locked_writes: None })
     }
 
     fn in_space(&self, space: Space<'_>) -> Result<EncodedCache, CacheError> {

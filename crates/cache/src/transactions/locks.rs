@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use consort_grid::{Change, Condition, Lifetime, Write};
 
+use super::id::SINGLE;
 use super::limits::{LOCK_LEASE, TAKE_OVER_AFTER};
-use super::protocol::{Id, Protocol};
+use super::protocol::Protocol;
 use super::record::Scope;
 use super::storage::{Space, Storage, is_uncertain, removal};
 use crate::error::CacheError;
@@ -15,29 +16,6 @@ use crate::error::CacheError;
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 
 const PAUSE_MAX: Duration = Duration::from_millis(32);
-
-/// A lock of a transaction begins with the scope of its record, another one with [`SINGLE`].
-const SHARED: u8 = b'x';
-const LOCAL: u8 = b'l';
-const SINGLE: u8 = b'w';
-
-pub(crate) fn holder(id: &Id) -> Bytes {
-    let scope = match id.scope {
-        Scope::Shared => SHARED,
-        Scope::Local => LOCAL,
-    };
-    [&[scope], &id.key[..]].concat().into()
-}
-
-/// The transaction that holds a lock; `None` for a single write.
-pub(crate) fn transaction_of(holder: &Bytes) -> Option<Id> {
-    let scope = match *holder.first()? {
-        SHARED => Scope::Shared,
-        LOCAL => Scope::Local,
-        _ => return None,
-    };
-    Some(Id { scope, key: holder.slice(1..) })
-}
 
 fn lock(cache: &str, key: &[u8]) -> Bytes {
     let mut name = BytesMut::with_capacity(2 + cache.len() + key.len());

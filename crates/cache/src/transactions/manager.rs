@@ -1,20 +1,22 @@
 //! The transactions of a member.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use consort_grid::{Write, Written};
+use consort_grid::Write;
 
 use super::branches::{NewBranch, Prepared};
 use super::cache_storage::{self, CacheStorage, scope_of};
+use super::id::Id;
 use super::limits::{LOCK_TIME_MAX, REAP_INTERVAL, TAKE_OVER_AFTER};
-use super::protocol::{Id, InvolvedCaches, Protocol};
+use super::protocol::{InvolvedCaches, Protocol};
 use super::reaper::Members;
 use super::record::Decision;
 use super::session::Unfinished;
 use super::storage::Storage;
-use crate::encoded::EncodedCache;
+use crate::encoded::{EncodedCache, LockedWrites, Writing};
 use crate::error::{CacheError, OpenError};
 use crate::iteration::EntryStream;
 use crate::manager::CacheManager;
@@ -45,7 +47,7 @@ impl Transactions {
     /// The internal caches that all members have.
     pub const CACHES: [&'static str; 2] = cache_storage::SHARED;
 
-    pub(crate) async fn open(manager: &CacheManager) -> Result<Arc<Self>, OpenError> {
+    async fn open(manager: &CacheManager) -> Result<Arc<dyn LockedWrites>, OpenError> {
         let protocol = Arc::new(Protocol::new(CacheStorage::open(manager).await?));
         let transactions = Arc::new(Self { protocol, is_reaped_by_server: AtomicBool::new(false) });
         tokio::spawn(reap(Arc::downgrade(&transactions)));
@@ -60,24 +62,6 @@ impl Transactions {
     /// Whether no transaction is recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Waits until no transaction has the key's lock, for [`LOCK_TIME_MAX`] at most, and writes.
-    pub(crate) async fn write(
-        self: Arc<Self>,
-        cache: EncodedCache,
-        key: Bytes,
-        write: Write,
-    ) -> Result<Written, CacheError> {
-        run_detached(async move {
-            let config = &cache.opened.config;
-            let place = (scope_of(config.mode), &*config.name, &key[..]);
-            let times = (LOCK_TIME_MAX.min(cache.options.timeout), cache.options.timeout);
-            let written =
-                self.protocol.locked(place, times, cache.write_unlocked(key.clone(), write)).await?;
-            written.ok_or(CacheError::Locked { after: times.0 })
-        })
-        .await
     }
 
     /// Prepares the branch of a client's transaction; with one phase it also commits. `involved` has the caches of all branches.
@@ -200,6 +184,39 @@ impl Transactions {
         let all = storage.members();
         let is_first = all.first().is_some_and(|first| first == storage.member());
         self.protocol.reap(&Members { all: &all, is_first }, find).await
+    }
+}
+
+impl LockedWrites for Transactions {
+    /// Waits until no transaction has the key's lock, for [`LOCK_TIME_MAX`] at most, and writes.
+    fn write(self: Arc<Self>, cache: EncodedCache, key: Bytes, write: Write) -> Writing {
+        Box::pin(run_detached(async move {
+            let config = &cache.opened.config;
+            let place = (scope_of(config.mode), &*config.name, &key[..]);
+            let times = (LOCK_TIME_MAX.min(cache.options.timeout), cache.options.timeout);
+            let written =
+                self.protocol.locked(place, times, cache.write_unlocked(key.clone(), write)).await?;
+            written.ok_or(CacheError::Locked { after: times.0 })
+        }))
+    }
+
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+impl CacheManager {
+    /// Returns the transactions of this manager's caches, for servers. The first call opens their internal caches.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; another call can succeed.
+    pub async fn transactions(&self) -> Result<Arc<Transactions>, OpenError> {
+        // Boxed, because the internal caches are opened by the same function.
+        let open = || Box::pin(Transactions::open(self));
+        let locked_writes = self.locked_writes().get_or_try_init(open).await?;
+        // There is no other implementation.
+        locked_writes.clone().as_any().downcast().map_err(|_| OpenError::Closed)
     }
 }
 

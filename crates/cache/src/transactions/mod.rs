@@ -10,7 +10,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `record`, `locks` | the two kinds of entries |
+//! | `record`, `locks`, `id` | the two kinds of entries |
 //! | `protocol` | how a record is changed and completed |
 //! | `session` | a transaction of a member's program |
 //! | `branches` | a transaction of a server's client, which arrives in parts |
@@ -24,9 +24,11 @@
 mod branches;
 mod cache_storage;
 mod error;
+mod id;
 pub mod limits;
 mod locks;
 mod manager;
+mod options;
 mod protocol;
 mod reaper;
 mod record;
@@ -41,6 +43,7 @@ mod transaction;
 pub use branches::{NewBranch, Prepared, Seen};
 pub use error::TransactionError;
 pub use manager::Transactions;
+pub use options::{ACQUIRE_TIMEOUT, Locking, TransactionOptions};
 pub use protocol::InvolvedCaches;
 pub use record::{Branch, Decision, Intent, Opened, Record, Scope, State, Value};
-pub use transaction::{ACQUIRE_TIMEOUT, Committed, Locking, Transaction, TransactionOptions};
+pub use transaction::{Committed, Transaction};

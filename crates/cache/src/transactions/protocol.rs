@@ -8,30 +8,13 @@ use bytes::Bytes;
 use consort_encoding::{Contention, Decode, Encode, Postcard, optimistic_update};
 use consort_grid::{Condition, Lifetime, Version};
 
+use super::id::{Id, holder};
 use super::limits::{CLAIM_TIME, TRANSACTIONS_BYTES_MAX, TRANSACTIONS_MAX};
-use super::locks::holder;
 use super::record::{Branch, Decision, Intent, Record, Scope, State};
 #[cfg(test)]
 use super::simulation::Bug;
 use super::storage::{Space, Storage, put, removal};
 use crate::error::CacheError;
-
-/// A transaction's id: the key of its record.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Id {
-    pub(crate) scope: Scope,
-    pub(crate) key: Bytes,
-}
-
-impl Id {
-    pub(crate) const fn shared(key: Bytes) -> Self {
-        Self { scope: Scope::Shared, key }
-    }
-
-    pub(super) const fn space(&self) -> Space<'static> {
-        Space::Records(self.scope)
-    }
-}
 
 /// The caches of a transaction that can be written here, and whether they exist. Writes to a removed cache are dropped.
 pub type InvolvedCaches = BTreeMap<String, bool>;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_grid::{Condition, Version};
 
+use super::id::{Id, transaction_of};
 use super::limits::{DECISION_TIME_MAX, TAKE_OVER_AFTER};
-use super::locks::transaction_of;
-use super::protocol::{Id, InvolvedCaches, Known, Protocol};
+use super::protocol::{InvolvedCaches, Known, Protocol};
 use super::record::{Branch, Record, Scope, State, TimeoutAction};
 #[cfg(test)]
 use super::simulation::Bug;

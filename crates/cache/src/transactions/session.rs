@@ -16,14 +16,14 @@ use consort_grid::{Change, Condition, Lifetime};
 
 use super::branches::Seen;
 use super::error::TransactionError;
+use super::id::{Id, holder};
 use super::limits::{DECISION_TIME_MAX, PREPARE_TIME_MAX, TRANSACTION_BYTES_MAX, TRANSACTION_KEYS_MAX};
-use super::locks::holder;
-use super::protocol::{Claim, Id, InvolvedCaches, Protocol, Update};
+use super::options::{Locking, TransactionOptions};
+use super::protocol::{Claim, InvolvedCaches, Protocol, Update};
 use super::record::{Branch, Intent, Record, Scope, State, Value};
 #[cfg(test)]
 use super::simulation::Bug;
 use super::storage::{Space, Storage, is_uncertain, put};
-use super::transaction::{Locking, TransactionOptions};
 
 /// Attempts to learn the fate of a decision whose write has an unknown result.
 const ATTEMPTS: u32 = 4;
@@ -69,7 +69,7 @@ pub(crate) struct Session<S> {
     is_ended: bool,
 }
 
-/// What remains to be done after a decision.
+/// The writes that remain to be made after a decision.
 pub(crate) struct Unfinished {
     pub(super) id: Id,
     pub(super) involved: InvolvedCaches,
@@ -79,6 +79,10 @@ pub(crate) struct Unfinished {
 impl<S: Storage> Session<S> {
     pub(crate) const fn new(protocol: Arc<Protocol<S>>, options: TransactionOptions) -> Self {
         Self { protocol, options, id: None, touched: BTreeMap::new(), bytes: 0, is_ended: false }
+    }
+
+    pub(crate) const fn set_options(&mut self, options: TransactionOptions) {
+        self.options = options;
     }
 
     /// Whether other members may know it.
@@ -276,10 +280,6 @@ impl<S: Storage> Session<S> {
     async fn lock_all(&mut self, places: &[Place]) -> Result<(), TransactionError> {
         let needs_lock = |place: &&Place| {
             let touched = &self.touched[*place];
-            #[cfg(test)]
-            if self.protocol.has_bug(Bug::AbsentNotLocked) && touched.change.is_none() {
-                return false;
-            }
             touched.needs_lock() && !touched.is_locked
         };
         let unlocked: Vec<&Place> = places.iter().filter(needs_lock).collect();

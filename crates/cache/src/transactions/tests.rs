@@ -7,9 +7,9 @@ use consort_grid::{CacheConfig, Change, Condition, Lifetime, Write};
 
 use super::branches::Seen;
 use super::cache_storage::CacheStorage;
+use super::id::{Id, holder};
 use super::limits::{TRANSACTIONS_BYTES_MAX, TRANSACTIONS_MAX};
-use super::locks::holder;
-use super::protocol::{Id, InvolvedCaches, Limits, Protocol, Update};
+use super::protocol::{InvolvedCaches, Limits, Protocol, Update};
 use super::record::{Branch, Decision, Intent, Record, Scope, State, TimeoutAction, Value};
 use crate::cache::RawCache;
 use crate::manager::CacheManager;

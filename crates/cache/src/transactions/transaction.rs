@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use consort_encoding::{Decode, EncodeBorrowed};
@@ -11,42 +10,11 @@ use tokio::sync::Mutex;
 
 use super::cache_storage::CacheStorage;
 use super::error::TransactionError;
-use super::limits::PREPARE_TIME_MAX;
 use super::manager::{Transactions, run_detached};
+use super::options::TransactionOptions;
 use super::session::Session;
 use crate::cache::Cache;
 use crate::error::CacheError;
-
-/// The default wait for a key's lock, as in Infinispan.
-pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// When a transaction locks the keys that it writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Locking {
-    /// At the commit. A key that was changed since it was read is a [`TransactionError::Conflict`].
-    #[default]
-    Optimistic,
-    /// At the write, or at [`Transaction::lock`]. For keys that many transactions change.
-    Pessimistic,
-}
-
-/// The options of a transaction ([`Cache::transaction_with`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TransactionOptions {
-    /// When keys are locked.
-    pub locking: Locking,
-    /// The wait for a key that another writer has locked; default [`ACQUIRE_TIMEOUT`].
-    pub acquire_timeout: Duration,
-    /// The time from the first lock of a pessimistic transaction to its commit, after which it is rolled back: 1 s to 10 min,
-    /// 60 s by default.
-    pub timeout: Duration,
-}
-
-impl Default for TransactionOptions {
-    fn default() -> Self {
-        Self { locking: Locking::default(), acquire_timeout: ACQUIRE_TIMEOUT, timeout: PREPARE_TIME_MAX }
-    }
-}
 
 /// The result of a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,38 +84,37 @@ impl<K, V, KE, VE> fmt::Debug for Transaction<K, V, KE, VE> {
 }
 
 impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
-    /// Begins a transaction with optimistic locking.
+    /// Begins a transaction, with optimistic locking unless [`Transaction::with_options`] says otherwise.
     ///
     /// # Errors
     ///
     /// [`TransactionError::NotTransactional`] if the cache was opened without transactions
     /// ([`CacheConfig::is_transactional`](crate::CacheConfig::is_transactional)).
     pub fn transaction(&self) -> Result<Transaction<K, V, KE, VE>, TransactionError> {
-        self.transaction_with(TransactionOptions::default())
-    }
-
-    /// Begins a transaction with these options.
-    ///
-    /// # Errors
-    ///
-    /// As [`Cache::transaction`].
-    pub fn transaction_with(
-        &self,
-        options: TransactionOptions,
-    ) -> Result<Transaction<K, V, KE, VE>, TransactionError> {
-        let transactions = self.transactions()?.clone();
-        let session = Session::new(transactions.protocol.clone(), options);
+        let transactions = transactions_of(self)?;
+        let session = Session::new(transactions.protocol.clone(), TransactionOptions::default());
         let shared = Shared { session: Some(Mutex::new(session)), transactions };
         Ok(Transaction { shared: Arc::new(shared), cache: self.clone() })
     }
+}
 
-    fn transactions(&self) -> Result<&Arc<Transactions>, TransactionError> {
-        let transactions = self.encoded.transactions.as_ref();
-        transactions.ok_or_else(|| TransactionError::NotTransactional(self.name().into()))
-    }
+fn transactions_of<K, V, KE, VE>(cache: &Cache<K, V, KE, VE>) -> Result<Arc<Transactions>, TransactionError> {
+    let locked_writes = cache.encoded.locked_writes.clone();
+    let transactions = locked_writes.and_then(|locked| locked.as_any().downcast().ok());
+    transactions.ok_or_else(|| TransactionError::NotTransactional(cache.name().into()))
 }
 
 impl<K, V, KE, VE> Transaction<K, V, KE, VE> {
+    /// Sets the options, for the keys that the transaction reads and writes from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`TransactionError::Ended`].
+    pub async fn with_options(self, options: TransactionOptions) -> Result<Self, TransactionError> {
+        self.shared.session()?.lock().await.set_options(options);
+        Ok(self)
+    }
+
     /// Returns a handle of another cache in the same transaction.
     ///
     /// # Errors
@@ -157,7 +124,7 @@ impl<K, V, KE, VE> Transaction<K, V, KE, VE> {
         &self,
         cache: &Cache<L, W, LE, WE>,
     ) -> Result<Transaction<L, W, LE, WE>, TransactionError> {
-        if !Arc::ptr_eq(cache.transactions()?, &self.shared.transactions) {
+        if !Arc::ptr_eq(&transactions_of(cache)?, &self.shared.transactions) {
             return Err(TransactionError::OtherManager(cache.name().into()));
         }
         Ok(Transaction { shared: self.shared.clone(), cache: cache.clone() })

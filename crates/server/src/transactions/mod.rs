@@ -123,7 +123,7 @@ fn new_branch(
 
 impl Transactions {
     pub(crate) async fn open(manager: &CacheManager) -> Result<Self, OpenError> {
-        Ok(Self { recorded: manager.transactions().await?.clone(), counts: Counts::default() })
+        Ok(Self { recorded: manager.transactions().await?, counts: Counts::default() })
     }
 
     pub(crate) fn len(&self) -> u64 {

@@ -295,3 +295,20 @@ async fn transactions_of_many_clients_through_two_servers_lose_no_update() {
     }
     assert_eq!(sum, 300, "after {committed} transfers");
 }
+
+#[tokio::test]
+async fn local_cache_has_transactions_and_batches_are_transactions() {
+    let server = RunningServer::start("local-transactions").await;
+    let mut transactions = TransactionClient::connect(&server).await;
+    transactions.0.create_with("c", r#"{"local-cache": {"transaction": {"mode": "BATCH"}}}"#).await;
+    assert_eq!(transactions.put("a", "1").await, Status::Success);
+    let seen = transactions.read("a").await.0;
+    assert_eq!(transactions.prepare(1, vec![put("a", "2", seen), put("b", "2", Seen::Absent)]).await, xa::OK);
+    assert_eq!(transactions.value("b").await, None);
+    assert_eq!(transactions.put("a", "locked").await, Status::TimedOut);
+    assert_eq!(transactions.commit(1).await, xa::OK);
+    assert_eq!(transactions.value("a").await.as_deref(), Some(&b"2"[..]));
+    assert_eq!(transactions.value("b").await.as_deref(), Some(&b"2"[..]));
+    assert_eq!(transactions.prepare(2, vec![put("a", "3", seen)]).await, xa::ROLLBACK);
+    assert_eq!(transactions.put("a", "after").await, Status::Success);
+}

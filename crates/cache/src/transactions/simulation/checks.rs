@@ -25,44 +25,20 @@ struct Period {
 
 type Periods = BTreeMap<Place, Vec<Period>>;
 
-/// The committed transaction that has removed a value. If there is none, one of a lost program, of which other writes are made if
-/// there are any.
-fn remover(attempts: &[Attempt], place: &Place, of: Option<u64>, writers: &BTreeSet<u64>) -> Option<u64> {
-    let removes = |attempt: &&Attempt| {
-        attempt.writes.get(place) == Some(&false) && attempt.reads.get(place) == Some(&of)
-    };
-    let all = || attempts.iter().filter(removes);
-    let committed: Vec<_> = all().filter(|attempt| attempt.outcome == Outcome::Committed).collect();
-    if let Some(first) = committed.first() {
-        return (committed.len() == 1).then_some(first.number);
-    }
-    let unknown = || all().filter(|attempt| attempt.outcome == Outcome::Unknown);
-    let has_written = |attempt: &&Attempt| writers.contains(&attempt.number);
-    let only_removes = |attempt: &&Attempt| !attempt.writes.values().any(|is_put| *is_put);
-    unknown().find(has_written).or_else(|| unknown().find(only_removes)).map(|attempt| attempt.number)
-}
-
-/// The keys' values in their order. A removal was made by the transaction that has read the removed value and removes the key.
-fn periods(log: &[Applied], attempts: &[Attempt]) -> Result<Periods, String> {
+/// The keys' values in their order.
+fn periods(log: &[Applied]) -> Result<Periods, String> {
     let mut periods = Periods::new();
-    let writers: BTreeSet<u64> =
-        log.iter().filter_map(|applied| applied.value.as_ref()).map(writer).collect();
-    for Applied { space, key, value, at } in log {
+    for Applied { space, key, value, by, at } in log {
         let place = (space.clone(), key.clone());
         let of_key = periods.entry(place.clone()).or_insert_with(|| {
             vec![Period { writer: None, is_present: false, from: Duration::ZERO, until: Duration::MAX }]
         });
         let last = of_key.last_mut().expect("a key has a first period");
         last.until = *at;
-        let writer = match value {
-            Some(value) => Some(writer(value)),
-            None => {
-                let by = remover(attempts, &place, last.writer, &writers);
-                Some(by.ok_or_else(|| {
-                    format!("atomicity: a removal of {place:?} by no transaction, or by two")
-                })?)
-            }
-        };
+        let writer = value.as_ref().map(writer).or(*by);
+        if writer.is_none() {
+            return Err(format!("atomicity: {place:?} was removed without a decision"));
+        }
         of_key.push(Period { writer, is_present: value.is_some(), from: *at, until: Duration::MAX });
     }
     Ok(periods)
@@ -182,7 +158,7 @@ pub(super) fn check(log: &[Applied], attempts: &[Attempt], lost: &[String]) -> R
         attempt.reads.retain(|(space, _), _: &mut Option<u64>| is_kept(space));
         attempt.writes.retain(|(space, _), _| is_kept(space));
     }
-    let periods = periods(&log, &attempts)?;
+    let periods = periods(&log)?;
     check_atomicity(&attempts, &periods)?;
     check_serializability(&attempts, &periods)
 }
@@ -194,6 +170,7 @@ fn write_skew_and_partial_commit_are_found() {
         space: "a".to_owned(),
         key: Bytes::from(name),
         value: Some(super::client::value(number, 0)),
+        by: None,
         at: Duration::from_millis(millis),
     };
     let attempt = |number, read, written| Attempt {

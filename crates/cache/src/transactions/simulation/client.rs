@@ -1,4 +1,4 @@
-//! Programs that run transactions and single writes, and note what they have read and written.
+//! Programs that run transactions and single writes, and note their reads and writes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use consort_grid::{Change, Condition, Lifetime, Write};
 
 use super::super::error::TransactionError;
 use super::super::limits::TAKE_OVER_AFTER;
+use super::super::options::{Locking, TransactionOptions};
 use super::super::protocol::Protocol;
 use super::super::session::Session;
 use super::super::storage::{Space, Storage};
-use super::super::transaction::{Locking, TransactionOptions};
 use super::world::{LOCAL, SimulatedStorage, lock};
 
 /// The cache whose values have a constant sum.
@@ -104,7 +104,9 @@ impl Client {
                 1 | 2 => drop(self.transfer().await),
                 _ => drop(self.read_and_write().await),
             }
-            self.protocol.storage.pause(Duration::from_millis(self.below(8))).await;
+            // Some transactions come only after other members have noticed a loss.
+            let longest = if self.below(3) == 0 { 12_000 } else { 8 };
+            self.protocol.storage.pause(Duration::from_millis(self.below(longest))).await;
         }
     }
 
@@ -113,10 +115,12 @@ impl Client {
         let acquire_timeout = Duration::from_millis(200);
         let options = TransactionOptions { locking, acquire_timeout, ..TransactionOptions::default() };
         let number = lock(&self.protocol.storage.world).rng.next();
+        let mut protocol = Protocol::new(SimulatedStorage { number, ..self.protocol.storage.clone() });
+        protocol.bug = self.protocol.bug;
         let times = (self.protocol.storage.now(), Duration::MAX);
         let (reads, writes) = (BTreeMap::new(), BTreeMap::new());
         let attempt = Attempt { number, reads, writes, outcome: Outcome::Unknown, times };
-        (Session::new(self.protocol.clone(), options), attempt)
+        (Session::new(Arc::new(protocol), options), attempt)
     }
 
     async fn get(
@@ -169,7 +173,7 @@ impl Client {
         for _ in 0..self.below(3) {
             let place = self.place();
             let change = if self.below(2) == 0 {
-                // A removal is attributed to the transaction by the value that it has read.
+                // The removal of an absent key is no change.
                 if self.get(&mut session, &mut attempt, &place).await?.is_none() {
                     continue;
                 }

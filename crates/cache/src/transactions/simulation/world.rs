@@ -7,9 +7,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use consort_encoding::{Decode, Postcard};
 use consort_grid::{Change, Condition, Lifetime, OperationError, Stored, Version, Write, Written};
 
-use super::super::record::Scope;
+use super::super::record::{Intent, Record, Scope, State};
 use super::super::storage::{Keys, Space, Storage};
 use crate::error::CacheError;
 
@@ -66,6 +67,8 @@ struct Operation {
     space: String,
     key: Bytes,
     action: Action,
+    /// Not before, for a slow operation.
+    from: Duration,
     until: Duration,
     /// The caller does not learn the result.
     is_forgotten: bool,
@@ -77,6 +80,8 @@ pub(super) struct Applied {
     pub(super) space: String,
     pub(super) key: Bytes,
     pub(super) value: Option<Bytes>,
+    /// The transaction that has removed the key.
+    pub(super) by: Option<u64>,
     pub(super) at: Duration,
 }
 
@@ -167,7 +172,8 @@ impl World {
                 }
             };
             if !space.starts_with(['R', 'L']) && (was_present || value.is_some()) {
-                self.log.push(Applied { space: space.to_owned(), key: key.clone(), value, at: now });
+                let by = if value.is_none() { self.remover(space, key, &condition) } else { None };
+                self.log.push(Applied { space: space.to_owned(), key: key.clone(), value, by, at: now });
             }
         }
         Reply::Written(Written {
@@ -178,6 +184,24 @@ impl World {
         })
     }
 
+    /// The transaction whose record has decided this removal.
+    fn remover(&self, space: &str, key: &Bytes, condition: &Condition) -> Option<u64> {
+        let Condition::Version(Version(version)) = condition else { return None };
+        let is_removal =
+            |intent: &Intent| intent.key == *key && intent.had == Some(*version) && intent.value.is_none();
+        let decides = |record: &Record| {
+            let mut branches = record.branches.iter().filter(|branch| space.starts_with(&branch.cache));
+            branches.any(|branch| branch.state == State::Committing && branch.intents.iter().any(is_removal))
+        };
+        let mut records =
+            self.spaces.iter().filter(|(space, _)| space.starts_with('R')).flat_map(|(_, records)| records);
+        let (id, _) = records.find(|(_, entry)| {
+            let record: Record = Postcard.decode(entry.value.clone()).expect("a record");
+            decides(&record)
+        })?;
+        Some(u64::from_be_bytes(id[5..13].try_into().expect("an id with the number of its transaction")))
+    }
+
     /// One operation, or a step of time. False if nothing can happen.
     pub(super) fn step(&mut self) -> bool {
         self.now += Duration::from_micros(self.rng.below(2_000));
@@ -186,14 +210,23 @@ impl World {
             self.execute(due);
             return true;
         }
-        if !self.pending.is_empty() && !self.rng.is_one_in(12) {
-            let chosen = self.rng.below(self.pending.len() as u64) as usize;
-            self.execute(chosen);
+        let ready = self.pending.iter().enumerate().filter(|(_, operation)| operation.from <= now);
+        let ready: Vec<usize> = ready.map(|(place, _)| place).collect();
+        if !ready.is_empty() && !self.rng.is_one_in(12) {
+            let chosen = self.rng.below(ready.len() as u64) as usize;
+            self.execute(ready[chosen]);
             return true;
         }
+        let before = self.timers.len();
         self.timers.retain(|at| *at > now);
-        let ends = self.pending.iter().map(|operation| operation.until).chain(self.timers.iter().copied());
-        let Some(next) = ends.min() else { return !self.pending.is_empty() };
+        if self.timers.len() < before {
+            return true;
+        }
+        let is_later = |time: &Duration| *time > now;
+        let ends = self.pending.iter().flat_map(|operation| [operation.from, operation.until]);
+        let Some(next) = ends.chain(self.timers.iter().copied()).filter(is_later).min() else {
+            return !self.pending.is_empty();
+        };
         self.now = next.max(self.now);
         true
     }
@@ -260,6 +293,8 @@ pub(super) fn lock(world: &SharedWorld) -> MutexGuard<'_, World> {
 pub(super) struct SimulatedStorage {
     pub(super) world: SharedWorld,
     pub(super) member: String,
+    /// The number of a transaction, which its record's id has.
+    pub(super) number: u64,
 }
 
 impl SimulatedStorage {
@@ -278,8 +313,10 @@ impl SimulatedStorage {
         let number = {
             let mut world = lock(&self.world);
             let (number, until) = (world.unique(), world.now + DELAY_MAX);
+            let slow = if world.rng.is_one_in(8) { world.rng.below(400) } else { 0 };
+            let from = world.now + Duration::from_millis(slow);
             let (member, space, is_forgotten) = (self.member.clone(), self.space(space), false);
-            world.pending.push(Operation { number, member, space, key, action, until, is_forgotten });
+            world.pending.push(Operation { number, member, space, key, action, from, until, is_forgotten });
             number
         };
         std::future::poll_fn(|_| match lock(&self.world).replies.remove(&number) {
@@ -357,7 +394,7 @@ impl Storage for SimulatedStorage {
     }
 
     fn unique(&self) -> u128 {
-        lock(&self.world).unique().into()
+        u128::from(self.number) << 64 | u128::from(lock(&self.world).unique())
     }
 
     fn scope_of(&self, cache: &str) -> Option<Scope> {
