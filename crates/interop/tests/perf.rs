@@ -270,7 +270,7 @@ fn a_script_gets_one_line() {
         ]);
         run.wait_for_end();
         let [line] = &run.output[..] else { panic!("{:?}", run.output) };
-        let json: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let json: Value = serde_json::from_str(line).expect("JSON");
         assert_eq!(
             (&json["members"], &json["threads"], &json["errors"], &json["missing"]),
             (&3.into(), &10.into(), &0.into(), &0.into())
@@ -317,7 +317,7 @@ fn members_of_jgroups_uperf_and_consort_measure_each_other() {
             member.wait_for(&["** view:", name]);
             member
         };
-        let mut members = vec![java("A", &["-nohup"]), java("B", &["-nohup"])];
+        let mut members = [java("A", &["-nohup"]), java("B", &["-nohup"])];
         let load = ["--threads=5", "--time=2", "--size=500", "--oob=false"];
         let options = ["uperf", "--jgroups", "--start-none", "--members=3", "--name=C", "--json"];
         let mut own = Tool::consort_member(&setting, &[&options[..], &load].concat());

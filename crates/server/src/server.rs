@@ -409,7 +409,15 @@ impl ServerBuilder {
             never = acceptor.run() => match never {},
         };
         let (caches, stays_after_stop) = (Arc::new(caches), self.stays_after_stop);
-        Ok(Server { address, further_addresses, health_address, stays_after_stop, caches, security, acceptor })
+        Ok(Server {
+            address,
+            further_addresses,
+            health_address,
+            stays_after_stop,
+            caches,
+            security,
+            acceptor,
+        })
     }
 }
 
