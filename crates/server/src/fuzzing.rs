@@ -80,10 +80,7 @@ pub fn server_file(text: &str) -> Option<usize> {
     let starts_with_options =
         ServerFile::parse_beside("fuzz.xml", text, &variables, beside).is_startable(false);
     let file = ServerFile::parse("fuzz.xml", text, &variables);
-    assert!(
-        starts_with_options || !file.is_startable(false),
-        "options do not refuse a file that starts without them"
-    );
+    assert!(starts_with_options || !file.is_startable(false), "options replace only missing parts of a file");
     let shown = file.effective(&file.apply(ServerBuilder::default())).to_string();
     assert!(!shown.is_empty(), "settings are shown");
     (!file.is_startable(false)).then(|| file.problems().len())

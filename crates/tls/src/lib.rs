@@ -271,13 +271,15 @@ fn failed(path: &str, reason: String) -> TlsError {
 }
 
 fn pem(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let read = std::fs::read(path);
+    // A server writes a certificate that it makes in PEM, whatever the name.
+    let is_pem = read.as_ref().is_ok_and(|bytes| store_file::is_pem(bytes));
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let not_pem = || TlsError::NotPem(path.display().to_string());
-    if ["p12", "pfx", "jks", "pkcs12"].contains(&ending.to_ascii_lowercase().as_str()) {
+    if !is_pem && ["p12", "pfx", "jks", "pkcs12"].contains(&ending.to_ascii_lowercase().as_str()) {
         return Err(not_pem());
     }
-    let bytes =
-        std::fs::read(path).map_err(|error| failed(&path.display().to_string(), error.to_string()))?;
+    let bytes = read.map_err(|error| failed(&path.display().to_string(), error.to_string()))?;
     if is_java_store(&bytes) { Err(not_pem()) } else { Ok(bytes) }
 }
 

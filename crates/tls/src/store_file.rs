@@ -161,7 +161,7 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn is_pem(bytes: &[u8]) -> bool {
+pub(crate) fn is_pem(bytes: &[u8]) -> bool {
     const BEGIN: &[u8] = b"-----BEGIN ";
     bytes.windows(BEGIN.len()).any(|window| window == BEGIN)
 }
@@ -237,6 +237,7 @@ mod tests {
         assert!(!file.path.exists() && file.identity().unwrap().certificate() != made.certificate());
         file.write(&made).unwrap();
         assert_eq!(file.identity().unwrap().certificate(), made.certificate());
+        assert!(crate::Roots::from_file(&file.path).is_ok(), "clients read it in spite of its name");
         assert!(file.write(&made).is_err(), "a file is never overwritten");
         std::fs::remove_dir_all(&directory).unwrap();
     }
