@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 /// Values of one entry in the index, of all its fields. An entry with more is a candidate of each lookup.
 pub const VALUES_PER_ENTRY_MAX: usize = 256;
 
-/// Bytes of a value in the index. Of a longer one the index has the first [`PREFIX_BYTES`] and a hash.
+/// Bytes of a value in the index. Of a longer one the index has the first 18 and a hash.
 pub const FIELD_VALUE_BYTES: usize = 26;
 
 const HASH_BYTES: usize = size_of::<u64>();
