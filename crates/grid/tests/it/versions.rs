@@ -30,7 +30,7 @@ fn topology(node: &Node) -> Option<&Topology> {
     node.topology(config().id())
 }
 
-/// Carries frames for some seconds: those of member 2 have version 3, and it gets the frames of others as version 3.
+/// Carries frames for some seconds: those of member 2 have version 4, and it gets the frames of others as version 4.
 fn carry(nodes: &mut [Node]) -> Vec<(usize, FrameError)> {
     let mut told = Vec::new();
     for tick in 0..12 {
@@ -47,7 +47,7 @@ fn carry_at(now: Time, nodes: &mut [Node]) -> Vec<(usize, FrameError)> {
     while let Some((from, frame)) = (0..nodes.len()).find_map(|n| Some((n, nodes[n].poll_frame()?))) {
         let Some(to) = (0..nodes.len()).find(|&n| address(n) == frame.dest) else { continue };
         let mut bytes = BytesMut::from(&frame.bytes[..]);
-        bytes[1] = if is_newer(from) == is_newer(to) { 2 } else { 3 };
+        bytes[1] = if is_newer(from) == is_newer(to) { 3 } else { 4 };
         if let Err(error) = nodes[to].handle_frame(now, &address(from), bytes.freeze()) {
             told.push((to, error));
         }
@@ -76,13 +76,13 @@ fn member_with_another_wire_version_is_reported_and_not_waited_for() {
     open(&mut nodes[2], address(2)).unwrap();
     let mut told = carry(&mut nodes);
     told.sort_by_key(|(to, _)| *to);
-    let both = "it speaks version 3 of the grid's wire, and this member version 2";
+    let both = "it speaks version 4 of the grid's wire, and this member version 3";
     assert_eq!(
         told.iter().map(|(to, error)| (*to, error.to_string())).collect::<Vec<_>>(),
         [(0, both.to_owned()), (2, both.to_owned())]
     );
     let error =
-        OpenError::IncompatibleWire { cache: "c".into(), member: address(0).into(), theirs: 3, ours: 2 };
+        OpenError::IncompatibleWire { cache: "c".into(), member: address(0).into(), theirs: 4, ours: 3 };
     assert_eq!(refusals(&mut nodes[2]), std::slice::from_ref(&error));
     assert_eq!(open(&mut nodes[2], address(2)), Err(error), "at once from then on");
     assert_eq!(refusals(&mut nodes[1]), []);
@@ -104,7 +104,7 @@ fn an_old_coordinator_that_speaks_another_version_has_nothing_of_ours() {
     carry(&mut nodes);
     for node in &mut nodes[..2] {
         let error =
-            OpenError::IncompatibleWire { cache: "c".into(), member: address(2).into(), theirs: 3, ours: 2 };
+            OpenError::IncompatibleWire { cache: "c".into(), member: address(2).into(), theirs: 4, ours: 3 };
         assert_eq!(refusals(node), [error]);
     }
     // Once that member has left, the others have the cache to themselves.
