@@ -331,59 +331,19 @@ impl ServerBuilder {
     }
 
     /// Starts to listen, and owns the manager from now on.
-    pub async fn start(self, manager: CacheManager) -> Result<Server, ServerError> {
-        if let Some(Err(error)) = self.default_cache.as_deref().map(check_cache_name) {
-            manager.abort().await;
-            return Err(ServerError::DefaultCache(error.to_string()));
-        }
-        let security = match Security::new(self.security) {
-            Ok(security) => Arc::new(security),
-            Err(error) => {
-                manager.abort().await;
-                return Err(error.into());
-            }
-        };
-        let handshake_pool = match HandshakePool::new(self.memory.handshakes.clone()) {
-            Ok(handshake_pool) => handshake_pool,
-            Err(error) => {
-                manager.abort().await;
-                return Err(ServerError::Threads(error));
-            }
-        };
-        let listening = async {
-            let listener = listen(&self.host, self.port).await?;
-            let health = match self.health_port {
-                Some(port) => Some(listen(&self.host, port).await?),
-                None => None,
-            };
-            let mut further = Vec::new();
-            for FurtherPort { host, port, ip_filter } in self.further_ports {
-                further.push((listen(&host, port).await?, ip_filter));
-            }
-            Ok((listener, health, further))
-        };
-        let ((address, listener), health, further) = match listening.await {
-            Ok(listening) => listening,
+    pub async fn start(mut self, manager: CacheManager) -> Result<Server, ServerError> {
+        let Prepared { security, handshake_pool, sockets, data } = match self.prepare().await {
+            Ok(prepared) => prepared,
             Err(error) => {
                 manager.abort().await;
                 return Err(error);
             }
         };
+        let Sockets { client: (address, listener), health, further } = sockets;
         let (health_address, health) = health.unzip();
         let host = self.advertised.unwrap_or_else(|| address.ip().to_string());
         let port = self.advertised_port.unwrap_or_else(|| address.port());
         let endpoint = ServerAddress { host: host.into(), port };
-        let recovery_timeout = self.recovery_timeout;
-        let data = match self.data {
-            Some(directory) => match Data::in_directory(directory, recovery_timeout).await {
-                Ok(data) => Some(data),
-                Err(error) => {
-                    manager.abort().await;
-                    return Err(error.into());
-                }
-            },
-            None => None,
-        };
         let telemetry = Arc::new(Telemetry::default());
         let addresses = Addresses::new(self.connections_per_address);
         let mut further_addresses = Vec::new();
@@ -419,9 +379,48 @@ impl ServerBuilder {
             acceptor,
         })
     }
+
+    /// Checks the settings, and opens sockets and files, before other servers are affected.
+    async fn prepare(&mut self) -> Result<Prepared, ServerError> {
+        if let Some(Err(error)) = self.default_cache.as_deref().map(check_cache_name) {
+            return Err(ServerError::DefaultCache(error.to_string()));
+        }
+        let security = Arc::new(Security::new(std::mem::take(&mut self.security))?);
+        let handshake_pool =
+            HandshakePool::new(self.memory.handshakes.clone()).map_err(ServerError::Threads)?;
+        let client = listen(&self.host, self.port).await?;
+        let health = match self.health_port {
+            Some(port) => Some(listen(&self.host, port).await?),
+            None => None,
+        };
+        let mut further = Vec::new();
+        for FurtherPort { host, port, ip_filter } in std::mem::take(&mut self.further_ports) {
+            further.push((listen(&host, port).await?, ip_filter));
+        }
+        let data = match self.data.take() {
+            Some(directory) => Some(Data::in_directory(directory, self.recovery_timeout).await?),
+            None => None,
+        };
+        Ok(Prepared { security, handshake_pool, sockets: Sockets { client, health, further }, data })
+    }
 }
 
-async fn listen(host: &str, port: u16) -> Result<(SocketAddr, TcpListener), ServerError> {
+struct Prepared {
+    security: Arc<Security>,
+    handshake_pool: HandshakePool,
+    sockets: Sockets,
+    data: Option<Data>,
+}
+
+type BoundSocket = (SocketAddr, TcpListener);
+
+struct Sockets {
+    client: BoundSocket,
+    health: Option<BoundSocket>,
+    further: Vec<(BoundSocket, IpFilter)>,
+}
+
+async fn listen(host: &str, port: u16) -> Result<BoundSocket, ServerError> {
     let listening = consort_net::listen(host, port, ACCEPT_BACKLOG).await;
     let listening = listening.and_then(|listener| Ok((listener.local_addr()?, listener)));
     listening.map_err(|error| ServerError::Listen { address: format!("{host}:{port}"), error })
