@@ -137,7 +137,7 @@ fn check_lists_all_problems_and_a_server_does_not_start_with_them() {
             "15:35: refused: cache `open`: owners of replicated-cache cannot be 2",
             "18:3: warning: jmx",
             "<ldap-realm>: there is no LDAP",
-            "2 refused",
+            "3 refused",
         ] {
             assert!(text.contains(expected), "{expected}\n{text}");
         }
