@@ -337,7 +337,7 @@ fn members_of_jgroups_uperf_and_consort_measure_each_other() {
         let mut taking_part =
             Tool::consort_member(&setting, &["uperf", "--jgroups", "--join-only", "--name=D"]);
         let mut starter = java("E", &[]);
-        assert!(starter.output.iter().any(|line| line.contains("Fetched config")), "{:?}", starter.output);
+        starter.wait_for(&["Fetched config"]);
         starter.type_line("1");
         starter.wait_for(&["running for 2 seconds"]);
         starter.wait_for(&["Results:"]);
