@@ -195,6 +195,15 @@ impl Tree {
         broken
     }
 
+    /// Returns the anchors of a text and of those that it includes.
+    fn anchors_of(&self, path: &Path) -> Option<BTreeSet<String>> {
+        let text = self.texts.get(&*path.to_string_lossy())?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let included = includes(text).into_iter().filter_map(|target| joined(folder, target));
+        let included = included.filter_map(|path| self.texts.get(&*path.to_string_lossy()));
+        Some(included.chain([text]).flat_map(|text| anchors(text)).collect())
+    }
+
     /// Adds broken links, and links out of the book from one of its chapters.
     fn check_links(&self, file: &str, prose: &str, broken: &mut Vec<String>) {
         let folder = Path::new(file).parent().unwrap_or(Path::new(""));
@@ -208,8 +217,7 @@ impl Tree {
             if file.starts_with(BOOK) && !path.starts_with(BOOK) {
                 broken.push(format!("{file}: {target} is not part of the book"));
             }
-            let linked = self.texts.get(&*path.to_string_lossy());
-            if !anchor.is_empty() && linked.is_some_and(|text| !anchors(text).contains(anchor)) {
+            if !anchor.is_empty() && self.anchors_of(&path).is_some_and(|all| !all.contains(anchor)) {
                 broken.push(format!("{file}: {} has no anchor {anchor}", path.display()));
             }
         }
@@ -307,6 +315,20 @@ mod tests {
             "d.md does not exist",
         ];
         assert_eq!(bad.broken_links(), expected.map(|mistake| format!("a.md: {mistake}")));
+    }
+
+    #[test]
+    fn chapter_has_the_anchors_of_the_texts_that_it_includes() {
+        let with = |link: &'static str| {
+            tree(&[
+                ("docs/book/src/a.md", link),
+                ("docs/book/src/reference/b.md", "{{#include ../../../b.md}}"),
+                ("docs/b.md", "## Here\n\n[own](#here)"),
+            ])
+        };
+        assert_eq!(with("[b](reference/b.md#here)").broken_links(), [""; 0]);
+        let expected = ["docs/book/src/a.md: docs/book/src/reference/b.md has no anchor there"];
+        assert_eq!(with("[b](reference/b.md#there)").broken_links(), expected);
     }
 
     #[test]
