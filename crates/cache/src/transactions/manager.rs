@@ -24,18 +24,6 @@ use crate::manager::CacheManager;
 /// Attempts to complete decided writes; then the reaper of a member does it.
 const FINISH_ATTEMPTS: usize = 20;
 
-/// The member that begins a step also ends it, even if its caller goes.
-pub(crate) async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
-    match tokio::spawn(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime ends, and this task with it.
-            Err(_) => std::future::pending().await,
-        },
-    }
-}
-
 /// The transactions of a manager's caches, for its own program and for the clients of a server. Records and locks are entries of
 /// internal caches, so that each member can complete the transactions of a member that was lost.
 pub struct Transactions {
@@ -52,6 +40,18 @@ impl Transactions {
         let transactions = Arc::new(Self { protocol, is_reaped_by_server: AtomicBool::new(false) });
         tokio::spawn(reap(Arc::downgrade(&transactions)));
         Ok(transactions)
+    }
+
+    /// Runs a step to its end, even if its caller goes: the member that begins a step also ends it.
+    pub async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+        match tokio::spawn(work).await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime ends, and this task with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
     }
 
     /// Returns the number of recorded transactions.
@@ -190,7 +190,7 @@ impl Transactions {
 impl LockedWrites for Transactions {
     /// Waits until no transaction has the key's lock, for [`LOCK_TIME_MAX`] at most, and writes.
     fn write(self: Arc<Self>, cache: EncodedCache, key: Bytes, write: Write) -> Writing {
-        Box::pin(run_detached(async move {
+        Box::pin(Self::run_detached(async move {
             let config = &cache.opened.config;
             let place = (scope_of(config.mode), &*config.name, &key[..]);
             let times = (LOCK_TIME_MAX.min(cache.options.timeout), cache.options.timeout);

@@ -195,9 +195,9 @@ async fn lock_without_a_record_is_released_and_that_of_an_open_transaction_stays
     }
     let members = super::reaper::Members { all: &["lost".to_owned()], is_first: true };
     protocol.reap(&members, |_| async { Some(true) }).await.unwrap();
-    let nobody = Bytes::from("w");
-    assert_eq!(protocol.is_free(place("a"), &nobody).await, Ok(false));
-    assert_eq!(protocol.is_free(place("b"), &nobody).await, Ok(true));
+    let other_holder = Bytes::from("w");
+    assert_eq!(protocol.is_free(place("a"), &other_holder).await, Ok(false));
+    assert_eq!(protocol.is_free(place("b"), &other_holder).await, Ok(true));
     // Nothing else writes the locked key.
     let change = Change::Put { value: "x".into(), lifetime: Lifetime::FOREVER };
     let write = Write { condition: Condition::Always, change, wants_previous: false };

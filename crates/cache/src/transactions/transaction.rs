@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use super::cache_storage::CacheStorage;
 use super::error::TransactionError;
-use super::manager::{Transactions, run_detached};
+use super::manager::Transactions;
 use super::options::TransactionOptions;
 use super::session::Session;
 use crate::cache::Cache;
@@ -351,7 +351,7 @@ impl<K, V, KE, VE> Transaction<K, V, KE, VE> {
     /// After [`TransactionError::Unknown`] all writes will be made, or none; after other errors nothing was changed.
     pub async fn commit(self) -> Result<Committed, TransactionError> {
         let shared = self.shared;
-        run_detached(async move {
+        Transactions::run_detached(async move {
             let committed = shared.session()?.lock().await.commit().await?;
             let is_complete = committed.is_none();
             if let Some(unfinished) = committed {
@@ -365,7 +365,7 @@ impl<K, V, KE, VE> Transaction<K, V, KE, VE> {
     /// Ends the transaction without a change.
     pub async fn rollback(self) {
         let shared = self.shared;
-        run_detached(async move {
+        Transactions::run_detached(async move {
             if let Ok(session) = shared.session() {
                 session.lock().await.roll_back().await;
             }

@@ -61,11 +61,18 @@ pub(crate) struct EntityIndex {
     entities: BTreeSet<String>,
     pub(crate) index: CacheIndex,
     current: Mutex<Option<(IndexSchema, Vec<IndexSchemaError>)>>,
+    /// Requests to build it occupy one thread, however many wait.
+    building: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl EntityIndex {
     pub(crate) fn new(indexing: &Indexing, index: CacheIndex) -> Self {
-        Self { entities: indexing.entities.clone(), index, current: Mutex::default() }
+        Self {
+            entities: indexing.entities.clone(),
+            index,
+            current: Mutex::default(),
+            building: Arc::default(),
+        }
     }
 
     /// Builds the index anew, if the annotations have changed or this is forced. Queries scan until the returned task ends.
@@ -81,6 +88,12 @@ impl EntityIndex {
         let (schema, index) = (read.0.clone(), self.index.clone());
         *current = Some(read);
         index.set((!schema.is_empty()).then(|| Arc::new(EntityFields(schema)) as Arc<dyn IndexedFields>));
-        Some(tokio::task::spawn_blocking(move || index.build()))
+        let building = self.building.clone();
+        Some(tokio::spawn(async move {
+            let _one_at_a_time = building.lock().await;
+            if let Err(error) = tokio::task::spawn_blocking(move || index.build()).await {
+                tracing::error!(%error, "an index could not be built; queries scan");
+            }
+        }))
     }
 }

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use consort_cache::transactions::Transactions as Recorded;
+use consort_cache::transactions::limits::REAP_INTERVAL;
 use consort_hotrod::ops::transaction::{Recovery, Request, Response, Xid};
 use consort_hotrod::{Expiration, Opcode, RequestHeader, ResponseBody, Status};
 
@@ -10,8 +12,7 @@ use crate::ops::session::Session;
 use crate::reply::{Answer, Refusal};
 use crate::security::role::Permission;
 use crate::security::scope::Scope;
-use crate::transactions::{FindCache, Transactions, run_detached};
-use consort_cache::transactions::limits::REAP_INTERVAL;
+use crate::transactions::{FindCache, Transactions};
 
 /// PREPARE_TX, the form before 2.9, has no fields for recovery.
 const OLD_RECOVERY: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
@@ -78,7 +79,9 @@ pub(crate) async fn answer(
             Ok::<_, Refusal>(code)
         };
         // Without a code of its own the client repeats the request.
-        return Ok(run_detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code_answer));
+        return Ok(Recorded::run_detached(prepared)
+            .await?
+            .map_or(Answer::of(Status::NotExecuted), code_answer));
     }
     let transactions = caches.transactions().await?.clone();
     Ok(match request {
@@ -92,7 +95,7 @@ pub(crate) async fn answer(
                 transactions.counts.note(&transactions.counts.committed, code);
                 Ok::<_, Refusal>(code)
             };
-            code_answer(run_detached(committed).await?)
+            code_answer(Recorded::run_detached(committed).await?)
         }
         Request::Rollback(xid) => {
             if let Some(refusal) =
@@ -105,7 +108,7 @@ pub(crate) async fn answer(
                 transactions.counts.note(&transactions.counts.rolled_back, code);
                 Ok::<_, Refusal>(code)
             };
-            code_answer(run_detached(rolled_back).await?)
+            code_answer(Recorded::run_detached(rolled_back).await?)
         }
         Request::Forget(xid) => {
             if let Some(refusal) = refusal_in_branches(session, &transactions, &xid, Opcode::ForgetTx).await?

@@ -72,18 +72,6 @@ pub(crate) trait FindCache: Sync {
     fn find_cache(&self, name: &str) -> impl Future<Output = Result<bool, Refusal>> + Send;
 }
 
-/// The server that begins a step also ends it, even if the client disconnects.
-pub(crate) async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
-    match tokio::spawn(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime ends, and this task with it.
-            Err(_) => std::future::pending().await,
-        },
-    }
-}
-
 fn new_branch(
     cache: &str,
     modifications: Vec<Modification>,

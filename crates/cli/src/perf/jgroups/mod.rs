@@ -83,6 +83,21 @@ impl RpcHandler for Handler {
 }
 
 impl UperfMember {
+    fn new(settings: Settings) -> Self {
+        let value = vec![0; usize::try_from(settings.size).unwrap_or(0)];
+        Self {
+            settings: Mutex::new(settings),
+            value: Mutex::new(value.into()),
+            dispatcher: SetOnce::new(),
+            is_running: AtomicBool::new(false),
+            counted: Arc::default(),
+            failed: AtomicU64::new(0),
+            results: Mutex::default(),
+            has_results: Notify::new(),
+            quits: Notify::new(),
+        }
+    }
+
     fn answer(self: &Arc<Self>, call: UperfCall) -> Result<Payload, String> {
         let nothing = Ok(object(Object::Null));
         match call {
@@ -94,6 +109,9 @@ impl UperfMember {
                 nothing
             }
             UperfCall::Start(starter) => {
+                if self.is_running.swap(true, Ordering::AcqRel) {
+                    return Err("a test that was started while another one runs is refused".to_owned());
+                }
                 tokio::spawn(self.clone().run_for(starter));
                 nothing
             }
@@ -127,27 +145,22 @@ impl UperfMember {
     /// Makes the calls, and sends the results to the member that has started the test. One test runs at a time.
     async fn run_for(self: Arc<Self>, starter: Address) {
         let dispatcher = self.dispatcher.wait().await;
-        let results = if self.is_running.swap(true, Ordering::AcqRel) {
-            eprintln!("a test that was started while another one runs is refused");
-            None
-        } else {
-            let settings = lock(&self.settings).clone();
-            eprintln!("running for {} s with {} callers", settings.seconds, settings.threads);
-            let run = invokers::run(dispatcher, &settings, &self.counted);
-            let ran = progress::with_counter(run, || self.counted.load(Ordering::Relaxed), "calls").await;
-            self.is_running.store(false, Ordering::Release);
-            match ran {
-                Ok((results, failed)) => {
-                    self.failed.store(failed, Ordering::Relaxed);
-                    if failed > 0 {
-                        eprintln!("{failed} calls have failed");
-                    }
-                    Some(results)
+        let settings = lock(&self.settings).clone();
+        eprintln!("running for {} s with {} callers", settings.seconds, settings.threads);
+        let run = invokers::run(dispatcher, &settings, &self.counted);
+        let ran = progress::with_counter(run, || self.counted.load(Ordering::Relaxed), "calls").await;
+        self.is_running.store(false, Ordering::Release);
+        let results = match ran {
+            Ok((results, failed)) => {
+                self.failed.store(failed, Ordering::Relaxed);
+                if failed > 0 {
+                    eprintln!("{failed} calls have failed");
                 }
-                Err(error) => {
-                    eprintln!("the test has failed: {}", Escaped(error));
-                    None
-                }
+                Some(results)
+            }
+            Err(error) => {
+                eprintln!("the test has failed: {}", Escaped(error));
+                None
             }
         };
         let member = dispatcher.channel().address().clone();
@@ -211,18 +224,7 @@ pub(super) async fn run(mut test: Uperf) -> anyhow::Result<ExitCode> {
         CLUSTER.clone_into(&mut common.join.cluster);
     }
     let settings = Settings::of(&test);
-    let value = vec![0; test.common.size].into();
-    let member = Arc::new(UperfMember {
-        settings: Mutex::new(settings),
-        value: Mutex::new(value),
-        dispatcher: SetOnce::new(),
-        is_running: AtomicBool::new(false),
-        counted: Arc::default(),
-        failed: AtomicU64::new(0),
-        results: Mutex::default(),
-        has_results: Notify::new(),
-        quits: Notify::new(),
-    });
+    let member = Arc::new(UperfMember::new(settings));
     let mut signals = Signals::listen()?;
     let join = &test.common.join;
     let dispatcher = RpcDispatcher::connect(join.builder()?, &join.cluster, Handler(member.clone())).await;
@@ -319,4 +321,35 @@ async fn measure(test: &Uperf, own: &UperfMember, dispatcher: &RpcDispatcher) ->
         println!("{} requests per second and member", grouped(reqs_sec_node));
     }
     Ok(is_complete && errors == 0 && count >= test.common.members)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use consort_group::Rng;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        test: Uperf,
+    }
+
+    #[tokio::test]
+    async fn tests_beyond_the_first_and_results_of_members_outside_of_the_view_are_not_kept() {
+        let test = Arguments::parse_from(["consort", "--size=7"]).test;
+        let own = Arc::new(UperfMember::new(Settings::of(&test)));
+        let other = Address::random(&mut Rng::new(1));
+        assert!(own.answer(UperfCall::Start(other.clone())).is_ok());
+        for _ in 0..3 {
+            let refused = own.answer(UperfCall::Start(other.clone())).unwrap_err();
+            assert!(refused.contains("while another one runs"), "{refused}");
+        }
+        let results = Some(UperfResults::default());
+        own.answer(UperfCall::AcceptResults { member: other, results }).unwrap();
+        assert!(lock(&own.results).is_empty());
+        let value = own.answer(UperfCall::Get).unwrap();
+        assert_eq!(value, object(Object::Primitive(Primitive::Bytes(vec![0; 7].into()))));
+    }
 }
